@@ -1,0 +1,1 @@
+//! GGUF sets as bytes, names and offsets. No maths, no model knowledge.

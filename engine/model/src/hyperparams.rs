@@ -1,0 +1,164 @@
+//! The model's numbers, read once and checked against each other (qwen4exp.md 1, gguf-qwen4exp.md 2 and 7).
+
+/// What a layer mixes tokens with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerKind {
+    /// Gated delta net: recurrent state, no cache.
+    Gdn,
+    /// Sparse (QSA) attention with an indexer.
+    Attention,
+}
+
+/// Gated delta net geometry (qwen4exp.md 4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GdnParams {
+    /// Key (and query) heads, `nk`.
+    pub key_heads: usize,
+    /// Value heads, `nv`; value head `h` pairs with key head `h % key_heads`.
+    pub value_heads: usize,
+    /// Channels of a head, key and value alike (`dk = dv`).
+    pub head_dim: usize,
+    /// Taps of the causal convolution; the state keeps `conv_kernel - 1` rows.
+    pub conv_kernel: usize,
+}
+
+impl GdnParams {
+    /// Channels of q, k and v together: what `attn_qkv` produces and the convolution carries.
+    pub fn qkv_channels(&self) -> usize {
+        (2 * self.key_heads + self.value_heads) * self.head_dim
+    }
+    /// Channels of all value heads.
+    pub fn inner(&self) -> usize {
+        self.value_heads * self.head_dim
+    }
+}
+
+/// Attention geometry (qwen4exp.md 5).
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttentionParams {
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads; query head `h` reads key/value head `h / (heads / kv_heads)`.
+    pub kv_heads: usize,
+    /// Channels of a head.
+    pub head_dim: usize,
+    /// Rotated channels, `nrot`; the rest pass through.
+    pub rotary_dims: usize,
+    /// RoPE base.
+    pub rope_theta: f32,
+}
+
+/// Sparse-attention indexer geometry (qwen4exp.md 5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexerParams {
+    /// Index query heads (there is one index key head).
+    pub heads: usize,
+    /// Channels of an index head.
+    pub head_dim: usize,
+    /// Attention budget in tokens; `budget_tokens / ratio` blocks are kept.
+    pub budget_tokens: usize,
+    /// Tokens of one QSA block.
+    pub ratio: usize,
+}
+
+impl IndexerParams {
+    /// QSA blocks a query may keep.
+    pub fn budget_blocks(&self) -> usize {
+        self.budget_tokens / self.ratio
+    }
+}
+
+/// Expert layer geometry (qwen4exp.md 7).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MoeParams {
+    /// Routed experts, `E`.
+    pub experts: usize,
+    /// Experts a token uses, `K`.
+    pub used: usize,
+    /// Width of a routed expert, `FF`.
+    pub expert_ff: usize,
+    /// Width of the shared expert, `FS`.
+    pub shared_ff: usize,
+}
+
+/// Hashed n-gram embedding (PLE) geometry and constants (qwen4exp.md 6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NgramParams {
+    /// The one layer (0-based) that injects it.
+    pub layer: usize,
+    /// Longest n-gram, `N`; also the dilation of the convolution.
+    pub ngram: usize,
+    /// Hash heads per n-gram size; `(ngram - 1) * heads_per_ngram` rows are read for a token.
+    pub heads_per_ngram: usize,
+    /// Taps of the dilated convolution; the state keeps `(conv_kernel - 1) * ngram` rows.
+    pub conv_kernel: usize,
+    /// The id that cuts an n-gram window (not the chat end token).
+    pub eos: u32,
+    /// Values of one table row.
+    pub row_width: usize,
+    /// One odd multiplier per n-gram position.
+    pub multipliers: Vec<u64>,
+    /// Rows of each head (primes).
+    pub head_sizes: Vec<u64>,
+    /// First row of each head: running sum of `head_sizes`.
+    pub head_offsets: Vec<u64>,
+}
+
+impl NgramParams {
+    /// Rows read for one token.
+    pub fn heads(&self) -> usize {
+        (self.ngram - 1) * self.heads_per_ngram
+    }
+    /// Width of the concatenated embedding, `P`.
+    pub fn width(&self) -> usize {
+        self.heads() * self.row_width
+    }
+    /// Rows of history the convolution needs.
+    pub fn conv_history(&self) -> usize {
+        (self.conv_kernel - 1) * self.ngram
+    }
+}
+
+/// Everything the forward pass needs to know about sizes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hyperparams {
+    /// Kind of each layer, in order; its length is the layer count.
+    pub layers: Vec<LayerKind>,
+    /// Hidden width, `H`.
+    pub hidden: usize,
+    /// Residual streams, `C`.
+    pub streams: usize,
+    /// Low rank of the hyper-connection mixers, `LR`.
+    pub hyper_rank: usize,
+    /// Vocabulary, padding included, `V`.
+    pub vocab: usize,
+    /// Trained context, in tokens.
+    pub context_tokens: usize,
+    /// Epsilon of every RMS norm.
+    pub rms_eps: f32,
+    /// Gated delta net.
+    pub gdn: GdnParams,
+    /// Attention.
+    pub attention: AttentionParams,
+    /// Indexer.
+    pub indexer: IndexerParams,
+    /// Experts.
+    pub moe: MoeParams,
+    /// n-gram embedding.
+    pub ngram: NgramParams,
+    /// The chat end token (`tokenizer.ggml.eos_token_id`), where the file has one.
+    pub eos_token: Option<u32>,
+}
+
+impl Hyperparams {
+    /// Width of the residual stream, `W = C * H`.
+    pub fn wide(&self) -> usize {
+        self.streams * self.hidden
+    }
+    /// Ids that end an answer: the chat end token and the n-gram end token (gguf-qwen4exp.md 6).
+    pub fn stop_tokens(&self) -> Vec<u32> {
+        let mut ids = vec![self.ngram.eos];
+        ids.extend(self.eos_token.filter(|id| *id != self.ngram.eos));
+        ids
+    }
+}
