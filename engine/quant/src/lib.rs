@@ -1,1 +1,37 @@
-//! (under construction)
+//! Block-quantised number formats, int8 activations, exact integer dots and the expert rotation.
+//!
+//! Start at [`format_by_id`] for a [`Format`] chosen at run time, or at [`blocks`] and [`Block`] for code generic over one
+//! format. The scalar code here *is* the definition of the right answer; every faster kernel elsewhere is tested against
+//! it bit for bit. Nothing here knows files, tensors or models.
+//!
+//! * A format turns a row of bytes into values ([`Format::decode`]) or into integer codes and scales
+//!   ([`Format::unpack_row`]), both bit-exact against published vectors (quant-formats.md 2).
+//! * [`ActRows`] holds activations as int8 in groups of 32 (quant-formats.md 4a).
+//! * [`dot_ref`] folds the two (quant-formats.md 5), in an order that is part of its contract.
+mod act;
+mod block;
+mod dot;
+mod error;
+mod float16;
+mod format;
+mod formats;
+
+pub use crate::{
+    act::{ActRow, ActRows, GROUP},
+    block::{Block, Encode, UnpackedRow, decode, unpack_row},
+    dot::dot_ref,
+    error::Error,
+    float16::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16},
+    format::{Format, Kind, format_by_id, format_by_name, formats},
+};
+
+/// The block structs, one a format: for kernels that are written for one format rather than for all.
+pub mod blocks {
+    pub use crate::formats::{
+        iq4::Iq4Nl,
+        k_minned::{Q4K, Q5K},
+        k_scaled::Q6K,
+        q5::Q5_1,
+        q8_0::Q8_0,
+    };
+}

@@ -1,0 +1,114 @@
+//! Activations as int8 in groups of 32 (quant-formats.md 4a).
+
+use crate::Error;
+
+/// Elements that share one activation scale, and the k of one integer dot.
+pub const GROUP: usize = 32;
+
+/// Quantised activation rows: `q: i8[rows, cols]`, `d: f32[rows, groups]`, `sum: i32[rows, groups]`, all row-major.
+///
+/// Buffers are reused by [`quantise_into`](Self::quantise_into): no allocation once the largest call was seen.
+#[derive(Clone, Debug, Default)]
+pub struct ActRows {
+    q: Vec<i8>,
+    d: Vec<f32>,
+    sum: Vec<i32>,
+    rows: usize,
+    cols: usize,
+}
+
+/// One row of [`ActRows`].
+#[derive(Clone, Copy, Debug)]
+pub struct ActRow<'a> {
+    /// Codes, -127..=127.
+    pub q: &'a [i8],
+    /// One scale a group of 32.
+    pub d: &'a [f32],
+    /// Exact sum of the codes of each group.
+    pub sum: &'a [i32],
+}
+
+impl ActRows {
+    /// No rows; a target for [`quantise_into`](Self::quantise_into).
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `x: f32[rows, cols]`, quantised.
+    pub fn quantise(x: &[f32], cols: usize) -> Result<Self, Error> {
+        let mut rows = Self::new();
+        rows.quantise_into(x, cols)?;
+        Ok(rows)
+    }
+
+    /// As [`quantise`](Self::quantise), into these buffers. `cols` must be a multiple of 32 and divide `x`; on an error
+    /// nothing changes.
+    ///
+    /// Per group: `d = max|x| / 127`, `id = 1 / d` (0 when d is 0), `q = x * id` rounded to nearest, ties to even, and
+    /// saturated (NaN gives 0). A NaN or an infinity in a group makes its `d` so too: it shows, it is not repaired.
+    pub fn quantise_into(&mut self, x: &[f32], cols: usize) -> Result<(), Error> {
+        if cols == 0 || !cols.is_multiple_of(GROUP) {
+            return Err(Error::ActCols { cols });
+        }
+        if !x.len().is_multiple_of(cols) {
+            return Err(Error::PartialRows { values: x.len(), cols });
+        }
+        (self.rows, self.cols) = (x.len() / cols, cols);
+        self.q.resize(x.len(), 0);
+        self.d.resize(x.len() / GROUP, 0.0);
+        self.sum.resize(x.len() / GROUP, 0);
+        let groups = x.as_chunks::<GROUP>().0.iter().zip(self.q.as_chunks_mut::<GROUP>().0);
+        for ((x, q), (d, sum)) in groups.zip(self.d.iter_mut().zip(&mut self.sum)) {
+            (*d, *sum) = quantise_group(x, q);
+        }
+        Ok(())
+    }
+
+    /// Rows held.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements a row.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Row `i`.
+    ///
+    /// # Panics
+    /// When `i` is not below [`rows`](Self::rows).
+    pub fn row(&self, i: usize) -> ActRow<'_> {
+        assert!(i < self.rows, "row {i} of {}", self.rows);
+        let groups = self.cols / GROUP;
+        ActRow {
+            q: &self.q[i * self.cols..][..self.cols],
+            d: &self.d[i * groups..][..groups],
+            sum: &self.sum[i * groups..][..groups],
+        }
+    }
+}
+
+/// Returns `(d, sum(q))`.
+#[inline]
+fn quantise_group(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> (f32, i32) {
+    // Magnitudes order as their bits do, NaN above all; an integer maximum vectorises where an f32 one may not.
+    let mut max = 0;
+    for v in x {
+        max = max.max(v.abs().to_bits());
+    }
+    let d = f32::from_bits(max) / 127.0;
+    let id = if d != 0.0 { 1.0 / d } else { 0.0 };
+    // Adding 1.5 * 2^23 leaves the integer nearest to |v| < 2^22, ties to even, in the low mantissa bits. An infinite v
+    // (d below 2^-128 makes id infinite) lands far outside and saturates; NaN is made 0 first.
+    const MAGIC: f32 = 12_582_912.0;
+    let mut sum = 0;
+    for (q, v) in q.iter_mut().zip(x) {
+        let v = v * id;
+        let v = if v.is_nan() { 0.0 } else { v };
+        let code = (v + MAGIC).to_bits().cast_signed().wrapping_sub(MAGIC.to_bits().cast_signed()).clamp(-128, 127);
+        *q = code as i8;
+        sum += code;
+    }
+    (d, sum)
+}
