@@ -1,1 +1,24 @@
-//! (under construction)
+//! Positions, drafts and acceptance: everything between a device that runs rows and a caller who wants text.
+//!
+//! A device implements [`Backend`] and [`Timeline`]; callers open a [`Session`] on an [`Engine`] and call
+//! [`Session::generate`], which reuses the longest known prefix of the prompt, prefills the rest, then runs rounds of the
+//! speculative cycle (qwen4exp.md 10) and streams tokens as they are known.
+//!
+//! Guaranteed: drafting changes speed and nothing else, greedy or sampled (see [`sampler`]); every round commits at least
+//! one token or the call ends with an error; no draft is verified past the requested length; after any return the session
+//! stands at tokens the caller was given.
+
+mod backend;
+pub mod depth;
+mod error;
+pub mod sampler;
+mod snapshot;
+
+pub use crate::backend::{
+    Backend, BackendError, CHUNK_TOKENS, CancelFlag, LogitEdit, LogitRows, MAX_DEPTH, Round, RoundRequest, Timeline,
+    TimelineOptions, TokenId,
+};
+pub use crate::depth::{DepthChooser, DepthPolicy, RoundCost};
+pub use crate::error::Error;
+pub use crate::sampler::{SamplerScratch, Sampling};
+pub use crate::snapshot::{AttentionState, CacheRows, GdnState, LayerState, Snapshot};

@@ -1,0 +1,74 @@
+//! What the runtime refuses.
+
+use crate::backend::BackendError;
+
+/// Why a session could not do what was asked. Unless said otherwise the session is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A sampling setting is out of range.
+    #[error("{flag} {found}: expected {wanted}")]
+    InvalidSampling {
+        /// The command-line flag.
+        flag: &'static str,
+        /// What was given.
+        found: f32,
+        /// What is allowed.
+        wanted: &'static str,
+    },
+    /// A draft depth no round can have.
+    #[error("--depth {found}: expected 0..={max}")]
+    InvalidDepth {
+        /// What was given.
+        found: usize,
+        /// The deepest.
+        max: usize,
+    },
+    /// Drafting without a draft head.
+    #[error("--depth {depth} needs a draft head and none is loaded; give one with --mtp-model, or use --depth 0")]
+    NoDraftHead {
+        /// What was asked for.
+        depth: usize,
+    },
+    /// The prompt alone does not fit.
+    #[error("the prompt has {prompt} tokens, the context holds {limit}; shorten it or raise --ctx-tokens")]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens the session was opened for.
+        limit: usize,
+    },
+    /// There is no row to choose a first token from.
+    #[error("the prompt has no tokens; give at least one")]
+    EmptyPrompt,
+    /// A context no session can have.
+    #[error("--ctx-tokens {found}: expected 1..={trained}, the context the model was trained for")]
+    InvalidContext {
+        /// What was given.
+        found: usize,
+        /// The trained context.
+        trained: usize,
+    },
+    /// The tokenizer makes ids the model has no row for.
+    #[error("{label}: the tokenizer has {tokens} tokens, the model {vocab}; the file is damaged, fetch it again")]
+    VocabularyMismatch {
+        /// The model's file.
+        label: String,
+        /// Tokens of the tokenizer.
+        tokens: usize,
+        /// Rows of the model.
+        vocab: usize,
+    },
+    /// A round that made no progress, which would otherwise be repeated for ever. Reset the session.
+    #[error("the round at position {position} committed {committed} tokens but the state moved to {moved_to}; this is a defect of the backend, please report it")]
+    Stalled {
+        /// Where the round began.
+        position: usize,
+        /// What it says it did.
+        committed: usize,
+        /// Where the state stands.
+        moved_to: usize,
+    },
+    /// The backend's own refusal; its documentation says what state that leaves.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
