@@ -1,0 +1,299 @@
+//! Sets of shards: from a path, or from bytes, to one directory of tensors.
+
+use std::{
+    fmt,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::{
+    buffer::Buffer,
+    error::Error,
+    header::{ALIGNMENT_KEY, Budget, Header},
+    limits::{MAX_HEADER_BYTES, MAX_SHARDS, MAX_TENSORS},
+    metadata::Metadata,
+    place::{self, ShardName},
+    tensor::{self, Tensor},
+};
+
+const SPLIT_NO: &str = "split.no";
+const SPLIT_COUNT: &str = "split.count";
+const SPLIT_TENSORS: &str = "split.tensors.count";
+
+/// An open model: one file or all shards of a set, checked against each other. Cheap to clone.
+#[derive(Clone)]
+pub struct ShardSet {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    label: String,
+    shards: Vec<Shard>,
+    metadata: Metadata,
+    tensors: Vec<Tensor>,
+    /// Indices into `tensors`, ascending names.
+    by_name: Vec<u32>,
+}
+
+/// One file of a set.
+#[derive(Clone, Debug)]
+pub struct Shard {
+    path: PathBuf,
+    file_bytes: u64,
+    data_start: u64,
+}
+
+impl Shard {
+    /// Its path, or the label it was given if it came from memory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Length of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Where its tensor data begins. A shard without tensors may end before that.
+    pub fn data_start(&self) -> u64 {
+        self.data_start
+    }
+}
+
+impl ShardSet {
+    /// Opens the model at `path`: any shard of a set, a single file, or a directory that holds one model (files named
+    /// `mtp-*.gguf` are draft heads, not models). Maps the files; reads nothing but their headers.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        match fs::metadata(path) {
+            Ok(found) if found.is_dir() => Self::open_file(&place::model_in(path)?),
+            _ => Self::open_file(path),
+        }
+    }
+
+    fn open_file(path: &Path) -> Result<Self, Error> {
+        if let Some(name) = ShardName::parse(path)
+            && name.count > 1
+        {
+            return Self::open_set(&name);
+        }
+        let mut set = Building::default();
+        set.add(path, map(path)?)?;
+        let metadata = set.first()?;
+        if let Some(count) = metadata.u64_opt(SPLIT_COUNT)?
+            && count > 1
+        {
+            let no = metadata.u64_opt(SPLIT_NO)?.unwrap_or(0).saturating_add(1);
+            return Err(Error::ShardName { path: path.into(), count, expected: ShardName::tail(no, count) });
+        }
+        set.finish_single()
+    }
+
+    fn open_set(name: &ShardName) -> Result<Self, Error> {
+        if !(1..=name.count).contains(&name.no) || name.count > MAX_SHARDS {
+            return Err(Error::ForeignShard {
+                path: name.path_of(name.no),
+                key: "the shard's number in its name".into(),
+                found: ShardName::tail(name.no, name.count),
+                expected: format!("1 to the number of shards, which is {MAX_SHARDS} at most"),
+            });
+        }
+        // All must be there before any is read: the first thing to know about half a download is what is missing.
+        let (there, missing): (Vec<_>, Vec<_>) =
+            (1..=name.count).map(|no| name.path_of(no)).partition(|path| path.exists());
+        if let Some(path) = missing.into_iter().next() {
+            return Err(Error::MissingShard { path, present: there.len() as u64, count: name.count });
+        }
+        let mut set = Building::default();
+        for path in &there {
+            set.add(path, map(path)?)?;
+        }
+        set.finish_set(name.count)
+    }
+
+    /// One complete file in static memory, such as an embedded model. `label` is what errors call it. Bytes that do not
+    /// start at a multiple of 8 are copied.
+    pub fn from_static(label: &str, bytes: &'static [u8]) -> Result<Self, Error> {
+        Self::from_buffer(label, Buffer::from_static(bytes))
+    }
+
+    /// One complete file in owned memory. `label` is what errors call it.
+    pub fn from_vec(label: &str, bytes: Vec<u8>) -> Result<Self, Error> {
+        Self::from_buffer(label, Buffer::from_vec(bytes))
+    }
+
+    fn from_buffer(label: &str, buffer: Buffer) -> Result<Self, Error> {
+        let mut set = Building::default();
+        set.add(Path::new(label), buffer)?;
+        if let Some(count) = set.first()?.u64_opt(SPLIT_COUNT)?
+            && count > 1
+        {
+            return Err(Error::SetInMemory { path: label.into(), count });
+        }
+        set.finish_single()
+    }
+
+    /// Keys of the first shard, which has all of them.
+    pub fn metadata(&self) -> &Metadata {
+        &self.inner.metadata
+    }
+
+    /// All tensors: shard by shard, in the order of each shard's table.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.inner.tensors
+    }
+
+    /// The tensor called `name`.
+    pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+        let Inner { tensors, by_name, .. } = &*self.inner;
+        let at = by_name.binary_search_by(|&i| tensors[i as usize].name().cmp(name)).ok()?;
+        Some(&tensors[by_name[at] as usize])
+    }
+
+    /// The files, in order; a single file is a set of one.
+    pub fn shards(&self) -> &[Shard] {
+        &self.inner.shards
+    }
+
+    /// Path of the first shard, or the label given, for messages.
+    pub fn label(&self) -> &str {
+        &self.inner.label
+    }
+}
+
+impl fmt::Debug for ShardSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ShardSet({}, {} shards, {} tensors)", self.label(), self.shards().len(), self.tensors().len())
+    }
+}
+
+fn map(path: &Path) -> Result<Buffer, Error> {
+    let unreadable = |source| Error::Open { path: path.into(), source };
+    // Before opening: opening a pipe would wait for its other end.
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(Error::NotAFile { path: path.into() });
+    }
+    let file = File::open(path).map_err(unreadable)?;
+    Buffer::map(&file).map_err(unreadable)
+}
+
+/// A set of which some shards have been read.
+#[derive(Default)]
+struct Building {
+    shards: Vec<Shard>,
+    metadata: Option<Metadata>,
+    tensors: Vec<Tensor>,
+    header_bytes: u64,
+    /// `split.no`, `split.count`, `split.tensors.count` of each shard.
+    splits: Vec<[Option<u64>; 3]>,
+}
+
+impl Building {
+    fn add(&mut self, path: &Path, buffer: Buffer) -> Result<(), Error> {
+        let budget = Budget {
+            header_bytes: MAX_HEADER_BYTES - self.header_bytes,
+            tensors: MAX_TENSORS - self.tensors.len() as u64,
+        };
+        let header = Header::read(path, &buffer, budget)?;
+        let buffer = Arc::new(buffer);
+        let shard = self.shards.len() as u32; // at most MAX_SHARDS
+        let file_bytes = buffer.len() as u64;
+        tensor::place(path, &buffer, shard, header.data_start, header.alignment, header.tensors, &mut self.tensors)?;
+        self.header_bytes += header.len;
+        self.shards.push(Shard { path: path.into(), file_bytes, data_start: header.data_start });
+        let keys = header.metadata;
+        self.splits.push([keys.u64_opt(SPLIT_NO)?, keys.u64_opt(SPLIT_COUNT)?, keys.u64_opt(SPLIT_TENSORS)?]);
+        match &self.metadata {
+            None => self.metadata = Some(keys),
+            Some(first) => same_model(first, &keys)?,
+        }
+        Ok(())
+    }
+
+    fn first(&self) -> Result<&Metadata, Error> {
+        self.metadata
+            .as_ref()
+            .ok_or_else(|| Error::Open { path: PathBuf::new(), source: io::ErrorKind::NotFound.into() })
+    }
+
+    /// A file that is a whole model: the split keys may be absent, but must not say otherwise.
+    fn finish_single(self) -> Result<ShardSet, Error> {
+        let tensors = self.tensors.len() as u64;
+        if let (Some(shard), Some(&[no, count, total])) = (self.shards.first(), self.splits.first()) {
+            agree(&shard.path, SPLIT_COUNT, count.unwrap_or(1), 1)?;
+            agree(&shard.path, SPLIT_NO, no.unwrap_or(0), 0)?;
+            if let Some(expected) = total.filter(|&total| total != tensors) {
+                return Err(Error::TensorCount { path: shard.path.clone(), found: tensors, expected });
+            }
+        }
+        self.finish()
+    }
+
+    fn finish_set(self, count: u64) -> Result<ShardSet, Error> {
+        let mut total = None;
+        for (i, (shard, split)) in (0..).zip(self.shards.iter().zip(&self.splits)) {
+            let need = |key: &str, value: Option<u64>| {
+                let expected = "a number: the file's name says it is a shard";
+                value.ok_or_else(|| Error::MissingKey { path: shard.path.clone(), key: key.into(), expected })
+            };
+            let [no, said, tensors] = *split;
+            agree(&shard.path, SPLIT_COUNT, need(SPLIT_COUNT, said)?, count)?;
+            agree(&shard.path, SPLIT_NO, need(SPLIT_NO, no)?, i)?;
+            let tensors = need(SPLIT_TENSORS, tensors)?;
+            agree(&shard.path, SPLIT_TENSORS, tensors, *total.get_or_insert(tensors))?;
+        }
+        let found = self.tensors.len() as u64;
+        match (self.shards.first(), total.filter(|&expected| expected != found)) {
+            (Some(shard), Some(expected)) => Err(Error::TensorCount { path: shard.path.clone(), found, expected }),
+            _ => self.finish(),
+        }
+    }
+
+    fn finish(self) -> Result<ShardSet, Error> {
+        let metadata = self.first()?.clone();
+        let Self { shards, tensors, .. } = self;
+        let mut by_name: Vec<u32> = (0..).take(tensors.len()).collect();
+        // Stable, so that of two with one name the earlier shard's is the first.
+        by_name.sort_by_key(|&i| tensors[i as usize].name());
+        for two in by_name.windows(2) {
+            let [first, again] = [&tensors[two[0] as usize], &tensors[two[1] as usize]];
+            if first.name() == again.name() {
+                return Err(Error::DuplicateTensor {
+                    path: shards[again.shard()].path.clone(),
+                    tensor: again.name().into(),
+                    first: shards[first.shard()].path.clone(),
+                });
+            }
+        }
+        let label = shards.first().map(|s| s.path.display().to_string()).unwrap_or_default();
+        Ok(ShardSet { inner: Arc::new(Inner { label, shards, metadata, tensors, by_name }) })
+    }
+}
+
+fn agree(path: &Path, key: &str, found: u64, expected: u64) -> Result<(), Error> {
+    if found == expected {
+        return Ok(());
+    }
+    let (found, expected) = (found.to_string(), expected.to_string());
+    Err(Error::ForeignShard { path: path.into(), key: key.into(), found, expected })
+}
+
+/// Only the first shard speaks for the model. What another shard says besides its place in the set must be said by the
+/// first too: it would be ignored otherwise.
+fn same_model(first: &Metadata, other: &Metadata) -> Result<(), Error> {
+    let own = |key: &str| key.starts_with("split.") || key == ALIGNMENT_KEY;
+    for (key, value) in other.iter().filter(|(key, _)| !own(key)) {
+        let expected = first.get(key);
+        if expected != Some(value) {
+            return Err(Error::ForeignShard {
+                path: other.path().into(),
+                key: key.into(),
+                found: value.to_string(),
+                expected: expected
+                    .map_or("no such key, as in the first shard".into(), |v| format!("{v} as in the first shard")),
+            });
+        }
+    }
+    Ok(())
+}
