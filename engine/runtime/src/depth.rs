@@ -100,9 +100,13 @@ impl DepthChooser {
         if policy.max() > MAX_DEPTH {
             return Err(Error::InvalidDepth { found: policy.max(), max: MAX_DEPTH });
         }
+        Ok(Self::unchecked(policy))
+    }
+
+    fn unchecked(policy: DepthPolicy) -> Self {
         // Two drafts pay on most text, and tell of the first two places of the chain at once.
         let best = policy.max().min(2);
-        Ok(Self {
+        Self {
             policy,
             acceptance: [Acceptance { share: 0.7, seen: 0 }; MAX_DEPTH],
             costs: Default::default(),
@@ -112,7 +116,7 @@ impl DepthChooser {
             look: Some(Look { depth: best, left: LOOK_ROUNDS }),
             next_look: LOOK_EVERY,
             gap: LOOK_EVERY,
-        })
+        }
     }
 
     /// The policy it was made with.
@@ -221,6 +225,13 @@ impl DepthChooser {
             }
             _ => f64::INFINITY,
         }
+    }
+}
+
+impl Default for DepthChooser {
+    /// Serial: no drafts, ever.
+    fn default() -> Self {
+        Self::unchecked(DepthPolicy::Fixed(0))
     }
 }
 

@@ -10,15 +10,24 @@
 
 mod backend;
 pub mod depth;
+mod engine;
 mod error;
+mod prefix;
 pub mod sampler;
+mod session;
 mod snapshot;
+mod timings;
 
 pub use crate::backend::{
     Backend, BackendError, CHUNK_TOKENS, CancelFlag, LogitEdit, LogitRows, MAX_DEPTH, Round, RoundRequest, Timeline,
     TimelineOptions, TokenId,
 };
 pub use crate::depth::{DepthChooser, DepthPolicy, RoundCost};
+pub use crate::engine::Engine;
 pub use crate::error::Error;
 pub use crate::sampler::{SamplerScratch, Sampling};
+pub use crate::session::{
+    Finish, GenEvent, GenerateOptions, Generation, Prefill, RoundStat, Session, SessionOptions, SessionTotals,
+};
 pub use crate::snapshot::{AttentionState, CacheRows, GdnState, LayerState, Snapshot};
+pub use crate::timings::Timings;

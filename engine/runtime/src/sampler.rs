@@ -118,7 +118,8 @@ pub fn choose(
     draw(candidates, weights, uniform(sampling.seed, position)).ok_or_else(nothing)
 }
 
-/// The distribution [`choose`] draws from, over ids with a probability above 0; one id when greedy.
+/// The distribution [`choose`] draws from, over the ids it can draw (a probability may still round to 0 in f32); one id when
+/// greedy, none where `choose` would find nothing.
 pub fn distribution(
     logits: &[f32],
     edit: Option<&LogitEdit>,
@@ -131,8 +132,8 @@ pub fn distribution(
     }
     truncate(row, sampling, &mut candidates, &mut weights);
     let total: f64 = weights.iter().sum();
-    let shares = candidates.iter().zip(&weights).map(|(c, w)| (c.id, (w / total) as f32));
-    Ok(shares.filter(|(_, p)| *p > 0.0).collect())
+    let drawable = candidates.iter().zip(&weights).filter(|(_, w)| **w > 0.0);
+    Ok(drawable.map(|(c, w)| (c.id, (w / total) as f32)).collect())
 }
 
 /// A number in `[0, 1)` that depends on nothing but its arguments.

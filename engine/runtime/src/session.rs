@@ -1,0 +1,391 @@
+//! One timeline of tokens: prefix reuse, generation, statistics.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use crate::backend::{BackendError, CancelFlag, LogitRows, MAX_DEPTH, Round, RoundRequest, Timeline, TokenId};
+use crate::depth::{DepthChooser, DepthPolicy, RoundCost};
+use crate::error::Error;
+use crate::prefix::{SnapshotStore, Start};
+use crate::sampler::Sampling;
+use crate::timings::{Stopwatch, Timings};
+
+/// How a session is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// Most tokens it can hold.
+    pub ctx_tokens: usize,
+    /// Snapshots kept for prompts that share a beginning; 0 for a single prompt. Each is a copy of the whole state.
+    pub snapshots: usize,
+}
+
+/// What to generate.
+#[derive(Debug, Clone)]
+pub struct GenerateOptions {
+    /// Most tokens, the stop token included.
+    pub max_tokens: usize,
+    /// Ids that end the answer. Empty: only the length does.
+    pub stop: Vec<TokenId>,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// How many drafts a round verifies. Speed only.
+    pub depth: DepthPolicy,
+}
+
+/// What a generation tells while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GenEvent {
+    /// The prompt is in the state.
+    Prefilled(Prefill),
+    /// A token is known.
+    Token {
+        /// The token.
+        id: TokenId,
+        /// Its index in the sequence, the prompt included.
+        position: usize,
+        /// It is a stop id: the last event, and no part of the text.
+        stop: bool,
+    },
+}
+
+/// How a prompt got into the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefill {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Those that were not run, because the state or a snapshot held them.
+    pub cached_tokens: usize,
+    /// Time it took.
+    pub took: Duration,
+}
+
+/// Why a generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// The last token is a stop id.
+    Stop,
+    /// `max_tokens` are there.
+    Length,
+    /// The flag was raised, or the receiver of events said so.
+    Cancelled,
+    /// The context is full.
+    ContextFull,
+}
+
+/// Drafts of one round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoundStat {
+    /// Position of the first token it committed.
+    pub position: usize,
+    /// Drafts verified.
+    pub drafted: usize,
+    /// Drafts accepted.
+    pub accepted: usize,
+}
+
+/// What came of [`Session::generate`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generation {
+    /// Every token the receiver of events was given, in order; the last is the stop id where `finish` is [`Finish::Stop`].
+    pub tokens: Vec<TokenId>,
+    /// Why it ended.
+    pub finish: Finish,
+    /// One entry per round.
+    pub rounds: Vec<RoundStat>,
+    /// Times and counts.
+    pub timings: Timings,
+}
+
+impl Generation {
+    /// Drafts verified.
+    pub fn drafted(&self) -> usize {
+        self.rounds.iter().map(|r| r.drafted).sum()
+    }
+    /// Drafts accepted.
+    pub fn accepted(&self) -> usize {
+        self.rounds.iter().map(|r| r.accepted).sum()
+    }
+}
+
+/// Sums over a session's life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SessionTotals {
+    /// Generations begun.
+    pub generations: usize,
+    /// Prompt tokens run.
+    pub prefill_tokens: usize,
+    /// Prompt tokens taken from the state or a snapshot.
+    pub cached_tokens: usize,
+    /// Tokens handed out.
+    pub generated_tokens: usize,
+    /// Rounds run.
+    pub rounds: usize,
+    /// Drafts verified.
+    pub drafted: usize,
+    /// Drafts accepted.
+    pub accepted: usize,
+    /// Snapshots held now.
+    pub snapshots: usize,
+}
+
+/// One timeline of tokens with all state between them, opened by [`Engine::open_session`](crate::Engine::open_session).
+pub struct Session {
+    timeline: Box<dyn Timeline>,
+    ctx_tokens: usize,
+    vocab: usize,
+    has_draft_head: bool,
+    snapshots: SnapshotStore,
+    /// Kept between generations: what rounds cost is learnt once.
+    depth: DepthChooser,
+    totals: SessionTotals,
+}
+
+impl Session {
+    pub(crate) fn new(timeline: Box<dyn Timeline>, options: &SessionOptions, vocab: usize, has_draft_head: bool) -> Self {
+        Self {
+            timeline,
+            ctx_tokens: options.ctx_tokens,
+            vocab,
+            has_draft_head,
+            snapshots: SnapshotStore::new(options.snapshots),
+            depth: DepthChooser::default(),
+            totals: SessionTotals::default(),
+        }
+    }
+    /// Tokens in the state. After a generation: the prompt and what was handed out, but for a last token that no row has run.
+    pub fn tokens(&self) -> &[TokenId] {
+        self.timeline.tokens()
+    }
+    /// Most tokens it can hold.
+    pub fn ctx_tokens(&self) -> usize {
+        self.ctx_tokens
+    }
+    /// Sums over its life.
+    pub fn totals(&self) -> SessionTotals {
+        SessionTotals { snapshots: self.snapshots.len(), ..self.totals }
+    }
+    /// Forgets the tokens; snapshots stay.
+    pub fn reset(&mut self) {
+        self.timeline.reset();
+    }
+
+    /// Brings the state to exactly `prompt`, running as few tokens as it can: what the live state or a stored snapshot
+    /// already holds of it is not run again. A prompt that is empty, too long or has a foreign id is refused and the session
+    /// is as it was; after [`BackendError::Cancelled`] it stands at a prefix of the prompt.
+    pub fn continue_with(&mut self, prompt: &[TokenId], cancel: &CancelFlag) -> Result<Prefill, Error> {
+        self.check_prompt(prompt)?;
+        let begun = Instant::now();
+        // Where the prompt parts from the live state must be found before the state is given up.
+        let cuts = self.snapshots.cuts(self.timeline.tokens(), prompt, 0..prompt.len());
+        match self.snapshots.find(self.timeline.tokens(), prompt) {
+            Start::Live => {}
+            Start::Empty => self.timeline.reset(),
+            Start::Snapshot => {
+                if let Some(snapshot) = self.snapshots.last_used() {
+                    self.timeline.restore(snapshot)?;
+                }
+            }
+        }
+        let cached_tokens = self.timeline.position();
+        for cut in cuts.into_iter().filter(|cut| *cut > cached_tokens) {
+            self.run_to(prompt, cut, cancel)?;
+            self.snapshots.keep(self.timeline.snapshot());
+        }
+        self.run_to(prompt, prompt.len(), cancel)?;
+        self.totals.prefill_tokens += prompt.len() - cached_tokens;
+        self.totals.cached_tokens += cached_tokens;
+        Ok(Prefill { prompt_tokens: prompt.len(), cached_tokens, took: begun.elapsed() })
+    }
+
+    fn run_to(&mut self, prompt: &[TokenId], end: usize, cancel: &CancelFlag) -> Result<(), BackendError> {
+        let todo = &prompt[self.timeline.position().min(end)..end];
+        if todo.is_empty() { Ok(()) } else { self.timeline.prefill(todo, LogitRows::None, cancel) }
+    }
+
+    /// Runs `tokens` from an empty state and hands out every row's logits as `(position, [vocab])`, in order.
+    pub fn logits(
+        &mut self,
+        tokens: &[TokenId],
+        cancel: &CancelFlag,
+        row: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), Error> {
+        self.check_prompt(tokens)?;
+        self.timeline.reset();
+        Ok(self.timeline.prefill(tokens, LogitRows::Each(row), cancel)?)
+    }
+
+    fn check_prompt(&self, prompt: &[TokenId]) -> Result<(), Error> {
+        if prompt.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if prompt.len() > self.ctx_tokens {
+            return Err(Error::PromptTooLong { prompt: prompt.len(), limit: self.ctx_tokens });
+        }
+        match prompt.iter().find(|id| **id as usize >= self.vocab) {
+            Some(&id) => Err(BackendError::TokenOutsideVocabulary { id, vocab: self.vocab }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// [`continue_with`](Self::continue_with) the prompt, then tokens until a stop id, `max_tokens`, a full context, a raised
+    /// flag or `Break` from `sink`. Tokens reach `sink` as soon as they are known; what they are does not depend on `depth`.
+    ///
+    /// Afterwards the state stands behind the last token handed out, or right before it where no row needed to run it. A
+    /// refused prompt or option leaves the session as it was; a raised flag is no error but [`Finish::Cancelled`].
+    pub fn generate(
+        &mut self,
+        prompt: &[TokenId],
+        options: &GenerateOptions,
+        cancel: &CancelFlag,
+        sink: &mut dyn FnMut(GenEvent) -> ControlFlow<()>,
+    ) -> Result<Generation, Error> {
+        self.check_prompt(prompt)?;
+        self.use_depth_policy(options.depth)?;
+        self.totals.generations += 1;
+        let mut run = Run::new(options, sink);
+        let prefill = match self.continue_with(prompt, cancel) {
+            Ok(prefill) => prefill,
+            Err(Error::Backend(BackendError::Cancelled { .. })) => return Ok(run.end(Finish::Cancelled)),
+            Err(error) => return Err(error),
+        };
+        run.watch.prefilled(prompt.len() - prefill.cached_tokens, prefill.cached_tokens, Instant::now());
+        let finish = match run.tell(GenEvent::Prefilled(prefill)) {
+            Some(finish) => finish,
+            None if options.max_tokens == 0 => Finish::Length,
+            None => self.decode(prompt.len(), options, cancel, &mut run)?,
+        };
+        let generation = run.end(finish);
+        self.totals.generated_tokens += generation.tokens.len();
+        self.totals.rounds += generation.rounds.len();
+        self.totals.drafted += generation.drafted();
+        self.totals.accepted += generation.accepted();
+        Ok(generation)
+    }
+
+    fn use_depth_policy(&mut self, policy: DepthPolicy) -> Result<(), Error> {
+        let policy = match policy {
+            DepthPolicy::Fixed(depth) if depth > 0 && depth <= MAX_DEPTH && !self.has_draft_head => {
+                return Err(Error::NoDraftHead { depth });
+            }
+            // Adaptive means as deep as pays: without a head that is not at all.
+            DepthPolicy::Adaptive { max } if max <= MAX_DEPTH && !self.has_draft_head => DepthPolicy::Fixed(0),
+            policy => policy,
+        };
+        if self.depth.policy() != policy {
+            self.depth = DepthChooser::new(policy)?;
+        }
+        Ok(())
+    }
+
+    fn decode(
+        &mut self,
+        prompt_tokens: usize,
+        options: &GenerateOptions,
+        cancel: &CancelFlag,
+        run: &mut Run<'_>,
+    ) -> Result<Finish, Error> {
+        // A budget of rows commits as many tokens and hands out as many: its last row chooses one that is not run. So it has
+        // use for one draft less, both of the request and of the context.
+        let room = self.ctx_tokens - self.timeline.position();
+        let depth = self.depth.depth().min((options.max_tokens - 1).min(room).saturating_sub(1));
+        let first = self.timeline.choose(&options.sampling, None, depth)?;
+        run.watch.tokens(1, Instant::now());
+        if let Some(finish) = run.token(first, prompt_tokens) {
+            return Ok(finish);
+        }
+        loop {
+            if cancel.is_raised() {
+                return Ok(Finish::Cancelled);
+            }
+            let position = self.timeline.position();
+            let left = options.max_tokens - run.tokens.len();
+            let budget = left.min(self.ctx_tokens - position);
+            if budget == 0 {
+                return Ok(Finish::ContextFull);
+            }
+            // This round commits at least one token, so the next has a budget of one less at most.
+            let next_depth = self.depth.depth().min(budget.saturating_sub(2));
+            let begun = Instant::now();
+            let round = self.timeline.round(&RoundRequest {
+                next_depth,
+                drafts: None,
+                budget,
+                stop: &options.stop,
+                sampling: &options.sampling,
+                edits: &[],
+                want_logits: false,
+            })?;
+            let now = Instant::now();
+            let committed = round.committed.len();
+            let moved_to = self.timeline.position();
+            if committed == 0 || moved_to != position + committed {
+                return Err(Error::Stalled { position, committed, moved_to });
+            }
+            run.rounds.push(RoundStat { position, drafted: round.drafted, accepted: round.accepted });
+            let ended = round.committed.last().is_some_and(|id| options.stop.contains(id));
+            if !ended {
+                let took = now.duration_since(begun);
+                let chained = round.drafts.len();
+                self.depth.observe(RoundCost { drafted: round.drafted, accepted: round.accepted, chained, took });
+            }
+            if let Some((finish, keep_rows)) = run.round(&round, now) {
+                if keep_rows < committed {
+                    self.timeline.rewind(keep_rows)?;
+                }
+                return Ok(finish);
+            }
+        }
+    }
+}
+
+/// A generation under way: what was handed out, and to whom.
+struct Run<'a> {
+    options: &'a GenerateOptions,
+    sink: &'a mut dyn FnMut(GenEvent) -> ControlFlow<()>,
+    tokens: Vec<TokenId>,
+    rounds: Vec<RoundStat>,
+    watch: Stopwatch,
+}
+
+impl<'a> Run<'a> {
+    fn new(options: &'a GenerateOptions, sink: &'a mut dyn FnMut(GenEvent) -> ControlFlow<()>) -> Self {
+        let watch = Stopwatch::start(Instant::now());
+        Self { options, sink, tokens: Vec::new(), rounds: Vec::new(), watch }
+    }
+
+    fn tell(&mut self, event: GenEvent) -> Option<Finish> {
+        (self.sink)(event).is_break().then_some(Finish::Cancelled)
+    }
+
+    /// Hands out one token; says whether it is the last.
+    fn token(&mut self, id: TokenId, position: usize) -> Option<Finish> {
+        let stop = self.options.stop.contains(&id);
+        self.tokens.push(id);
+        let told = self.tell(GenEvent::Token { id, position, stop });
+        if stop {
+            Some(Finish::Stop)
+        } else if told.is_some() {
+            told
+        } else {
+            (self.tokens.len() == self.options.max_tokens).then_some(Finish::Length)
+        }
+    }
+
+    /// Hands out what a round brought: its accepted drafts (the pending token was handed out before it ran), then the next
+    /// token. If one of them ends the generation, also how many of the round's rows belong to the tokens handed out.
+    fn round(&mut self, round: &Round, now: Instant) -> Option<(Finish, usize)> {
+        let before = self.tokens.len();
+        let brought = round.committed[1..].iter().chain(std::iter::once(&round.next));
+        let ended = brought.enumerate().find_map(|(index, &id)| {
+            let finish = self.token(id, round.position + 1 + index)?;
+            // Row `index` chose this token; its own row is `index + 1`, which exists unless the token is the next one.
+            Some((finish, (index + 2).min(round.committed.len())))
+        });
+        self.watch.tokens(self.tokens.len() - before, now);
+        ended
+    }
+
+    fn end(self, finish: Finish) -> Generation {
+        Generation { tokens: self.tokens, finish, rounds: self.rounds, timings: self.watch.timings() }
+    }
+}
