@@ -22,19 +22,18 @@ use crate::{ActRow, GROUP, UnpackedRow};
 pub fn dot_ref<const LANES: usize>(w: &UnpackedRow, a: ActRow<'_>) -> f32 {
     const { assert!(LANES == 1 || LANES == 8 || LANES == 16, "the dot is defined for 1, 8 and 16 lanes") };
     assert_eq!(w.cols(), a.q.len(), "weight and activation row lengths");
-    if LANES == 1 { ascending(w, a, f32::mul_add) } else { in_lanes::<LANES>(w, a) }
+    if LANES == 1 { ascending(w, a) } else { in_lanes::<LANES>(w, a) }
 }
 
-/// One accumulator; `fold(t, x, acc)` is `t * x + acc`, fused or not.
-fn ascending(w: &UnpackedRow, a: ActRow<'_>, fold: impl Fn(f32, f32, f32) -> f32) -> f32 {
-    let mut acc = 0.0;
+fn ascending(w: &UnpackedRow, a: ActRow<'_>) -> f32 {
+    let mut acc = 0.0_f32;
     for (g, (codes, q)) in groups(w, a).enumerate() {
         for (h, (codes, q)) in halves(w, codes).zip(halves(w, q)).enumerate() {
-            acc = fold(w.wa[g * w.halves + h] * a.d[g], dot(codes, q) as f32, acc);
+            acc = (w.wa[g * w.halves + h] * a.d[g]).mul_add(dot(codes, q) as f32, acc);
         }
         if !w.wb.is_empty() {
             for (h, q) in halves(w, q).enumerate() {
-                acc = fold(w.wb[g * w.halves + h] * a.d[g], sum(q) as f32, acc);
+                acc = (w.wb[g * w.halves + h] * a.d[g]).mul_add(sum(q) as f32, acc);
             }
         }
     }
@@ -77,7 +76,8 @@ fn sum(q: &[i8]) -> i32 {
     q.iter().map(|&q| i32::from(q)).sum()
 }
 
-fn tree<const N: usize>(mut x: [f32; N]) -> f32 {
+/// `x[i] += x[i + step]`, step N/2, .., 2, 1: the order of a butterfly over N lanes.
+pub(crate) fn tree<const N: usize>(mut x: [f32; N]) -> f32 {
     let mut step = N / 2;
     while step > 0 {
         for i in 0..step {

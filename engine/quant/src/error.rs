@@ -56,4 +56,44 @@ pub enum Error {
         /// Index of the first value of the block.
         index: usize,
     },
+    /// A segment list that no rotation has (lowbitflash-rotation.md 3, rules 5 and 12).
+    #[error(
+        "{tensor}: rotation segments {found:?}; wanted 1 to 8 powers of two from 128 to 1024; fetch the file again"
+    )]
+    RotationSegments {
+        /// Tensor the rotation belongs to.
+        tensor: String,
+        /// Segments found, the first nine.
+        found: Vec<i32>,
+    },
+    /// The signs do not cover the segments (lowbitflash-rotation.md 3, rule 6).
+    #[error("{tensor}: {found} rotation signs for segments of {wanted} elements together; fetch the file again")]
+    RotationSignCount {
+        /// Tensor the rotation belongs to.
+        tensor: String,
+        /// Signs found.
+        found: usize,
+        /// Sum of the segments.
+        wanted: usize,
+    },
+    /// A sign that is neither +1 nor -1 (lowbitflash-rotation.md 3, rule 6).
+    #[error("{tensor}: rotation sign {index} is {found}; wanted 1 or -1; fetch the file again")]
+    RotationSign {
+        /// Tensor the rotation belongs to.
+        tensor: String,
+        /// Index of the sign.
+        index: usize,
+        /// The sign found.
+        found: i32,
+    },
+    /// Rows of another width than the rotation's (lowbitflash-rotation.md 3, rule 12). They are never left unrotated.
+    #[error("{tensor}: {values} values are not whole rows of the rotation's {width}; rotate the tensor's own input")]
+    RotationWidth {
+        /// Tensor the rotation belongs to.
+        tensor: String,
+        /// Values handed in.
+        values: usize,
+        /// Sum of the segments.
+        width: usize,
+    },
 }

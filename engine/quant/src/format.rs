@@ -3,12 +3,19 @@
 use crate::{
     Block, Encode, Error, UnpackedRow, block,
     formats::{
-        iq4::Iq4Nl,
-        k_minned::{Q4K, Q5K},
-        k_scaled::Q6K,
+        iq::{Iq2Xs, Iq2Xxs, Iq3Xxs},
+        iq4::{Iq4Nl, Iq4Xs},
+        mxfp4::Mxfp4,
         plain,
-        q5::Q5_1,
+        prism::{Pq2_0, Ptq1_0},
+        q2_k::Q2K,
+        q3_k::Q3K,
+        q4::{Q4_0, Q4_1},
+        q4_q5_k::{Q4K, Q5K},
+        q5::{Q5_0, Q5_1},
+        q6_k::Q6K,
         q8_0::Q8_0,
+        tq::{Tq1_0, Tq2_0},
     },
 };
 
@@ -48,16 +55,30 @@ pub enum Kind {
     },
 }
 
-static FORMATS: [Format; 9] = [
+static FORMATS: [Format; 23] = [
     Format::plain("F32", 0, 4, plain::decode_f32, plain::encode_f32),
     Format::plain("F16", 1, 2, plain::decode_f16, plain::encode_f16),
-    Format::of::<Q5_1>(),
+    Format::encodable::<Q4_0>(),
+    Format::encodable::<Q4_1>(),
+    Format::encodable::<Q5_0>(),
+    Format::encodable::<Q5_1>(),
     Format::encodable::<Q8_0>(),
+    Format::of::<Q2K>(),
+    Format::of::<Q3K>(),
     Format::of::<Q4K>(),
     Format::of::<Q5K>(),
     Format::of::<Q6K>(),
+    Format::of::<Iq2Xxs>(),
+    Format::of::<Iq2Xs>(),
+    Format::of::<Iq3Xxs>(),
     Format::of::<Iq4Nl>(),
+    Format::of::<Iq4Xs>(),
     Format::plain("BF16", 30, 2, plain::decode_bf16, plain::encode_bf16),
+    Format::encodable::<Tq1_0>(),
+    Format::encodable::<Tq2_0>(),
+    Format::encodable::<Mxfp4>(),
+    Format::encodable::<Pq2_0>(),
+    Format::encodable::<Ptq1_0>(),
 ];
 
 /// Every format, by ascending type number.

@@ -7,6 +7,7 @@
 //! * A format turns a row of bytes into values ([`Format::decode`]) or into integer codes and scales
 //!   ([`Format::unpack_row`]), both bit-exact against published vectors (quant-formats.md 2).
 //! * [`ActRows`] holds activations as int8 in groups of 32 (quant-formats.md 4a).
+//! * [`Rotation`] turns the input of the rotated experts into their basis (lowbitflash-rotation.md 5).
 //! * [`dot_ref`] folds the two (quant-formats.md 5), in an order that is part of its contract.
 mod act;
 mod block;
@@ -15,6 +16,9 @@ mod error;
 mod float16;
 mod format;
 mod formats;
+mod rotation;
+
+pub mod llama;
 
 pub use crate::{
     act::{ActRow, ActRows, GROUP},
@@ -23,15 +27,23 @@ pub use crate::{
     error::Error,
     float16::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16},
     format::{Format, Kind, format_by_id, format_by_name, formats},
+    rotation::{Rotation, converter_segments, converter_signs},
 };
 
 /// The block structs, one a format: for kernels that are written for one format rather than for all.
 pub mod blocks {
     pub use crate::formats::{
-        iq4::Iq4Nl,
-        k_minned::{Q4K, Q5K},
-        k_scaled::Q6K,
-        q5::Q5_1,
+        iq::{Iq2Xs, Iq2Xxs, Iq3Xxs},
+        iq4::{Iq4Nl, Iq4Xs},
+        mxfp4::Mxfp4,
+        prism::{Pq2_0, Ptq1_0},
+        q2_k::Q2K,
+        q3_k::Q3K,
+        q4::{Q4_0, Q4_1},
+        q4_q5_k::{Q4K, Q5K},
+        q5::{Q5_0, Q5_1},
+        q6_k::Q6K,
         q8_0::Q8_0,
+        tq::{Tq1_0, Tq2_0},
     };
 }

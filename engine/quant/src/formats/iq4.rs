@@ -1,4 +1,4 @@
-//! IQ4_NL: nibbles that index a table of uneven steps.
+//! IQ4_NL and IQ4_XS: nibbles that index a table of uneven steps.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -15,6 +15,20 @@ pub struct Iq4Nl {
     pub d: [u8; 2],
     /// Byte j: element j low, element j + 16 high.
     pub qs: [u8; 16],
+}
+
+/// Eight groups of 32: `v = d * (ls - 32) * STEPS[nibble]`.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct Iq4Xs {
+    /// Scale of the scales, binary16.
+    pub d: [u8; 2],
+    /// High two bits of the scale of group g at bits 2g.
+    pub scales_h: [u8; 2],
+    /// Low four bits of the scale of group g: byte g / 2, even groups low.
+    pub scales_l: [u8; 4],
+    /// A run of 16 bytes a group. Byte j: element j low, element j + 16 high.
+    pub qs: [[u8; 16]; 8],
 }
 
 /// The codes of 16 nibble pairs, low nibbles first.
@@ -41,5 +55,29 @@ impl Block for Iq4Nl {
     #[inline]
     fn scales(&self, wa: &mut [f32; 1], _wb: &mut [f32; 1]) {
         wa[0] = f16_le(self.d);
+    }
+}
+
+impl Block for Iq4Xs {
+    const NAME: &'static str = "IQ4_XS";
+    const GGML_ID: u32 = 23;
+    const OFFSET: bool = false;
+    type Codes = [i8; 256];
+    type Scales = [f32; 8];
+
+    #[inline]
+    fn codes(&self, codes: &mut [i8; 256]) {
+        for (codes, qs) in codes.as_chunks_mut::<32>().0.iter_mut().zip(&self.qs) {
+            lookup(qs, &STEPS, codes);
+        }
+    }
+
+    #[inline]
+    fn scales(&self, wa: &mut [f32; 8], _wb: &mut [f32; 8]) {
+        let (d, high) = (f16_le(self.d), u16::from_le_bytes(self.scales_h));
+        for (g, wa) in wa.iter_mut().enumerate() {
+            let low = self.scales_l[g / 2] >> (4 * (g % 2)) & 15;
+            *wa = d * f32::from((low | ((high >> (2 * g) & 3) as u8) << 4) as i8 - 32);
+        }
     }
 }

@@ -5,6 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use crate::{
     Block, Encode,
     float16::{f16_le, to_f16_le},
+    formats::extrema::{largest_magnitude, reciprocal},
 };
 
 /// `v = d * code`.
@@ -38,8 +39,8 @@ impl Block for Q8_0 {
 impl Encode for Q8_0 {
     /// The codes use the scale before it is rounded to binary16.
     fn encode(x: &[f32]) -> Self {
-        let d = x.iter().fold(0.0_f32, |max, v| max.max(v.abs())) / 127.0;
-        let id = if d != 0.0 { 1.0 / d } else { 0.0 };
+        let d = largest_magnitude(x) / 127.0;
+        let id = reciprocal(d);
         let mut qs = [0; 32];
         for (q, v) in qs.iter_mut().zip(x) {
             *q = (v * id).round() as i8;
