@@ -1,4 +1,6 @@
-//! The model's numbers, read once and checked against each other (qwen4exp.md 1, gguf-qwen4exp.md 2 and 7).
+//! The model's numbers (qwen4exp.md 1). How they are read and checked: the `read` module.
+
+use crate::ngram::NgramParams;
 
 /// What a layer mixes tokens with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,44 +81,6 @@ pub struct MoeParams {
     pub expert_ff: usize,
     /// Width of the shared expert, `FS`.
     pub shared_ff: usize,
-}
-
-/// Hashed n-gram embedding (PLE) geometry and constants (qwen4exp.md 6).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NgramParams {
-    /// The one layer (0-based) that injects it.
-    pub layer: usize,
-    /// Longest n-gram, `N`; also the dilation of the convolution.
-    pub ngram: usize,
-    /// Hash heads per n-gram size; `(ngram - 1) * heads_per_ngram` rows are read for a token.
-    pub heads_per_ngram: usize,
-    /// Taps of the dilated convolution; the state keeps `(conv_kernel - 1) * ngram` rows.
-    pub conv_kernel: usize,
-    /// The id that cuts an n-gram window (not the chat end token).
-    pub eos: u32,
-    /// Values of one table row.
-    pub row_width: usize,
-    /// One odd multiplier per n-gram position.
-    pub multipliers: Vec<u64>,
-    /// Rows of each head (primes).
-    pub head_sizes: Vec<u64>,
-    /// First row of each head: running sum of `head_sizes`.
-    pub head_offsets: Vec<u64>,
-}
-
-impl NgramParams {
-    /// Rows read for one token.
-    pub fn heads(&self) -> usize {
-        (self.ngram - 1) * self.heads_per_ngram
-    }
-    /// Width of the concatenated embedding, `P`.
-    pub fn width(&self) -> usize {
-        self.heads() * self.row_width
-    }
-    /// Rows of history the convolution needs.
-    pub fn conv_history(&self) -> usize {
-        (self.conv_kernel - 1) * self.ngram
-    }
 }
 
 /// Everything the forward pass needs to know about sizes.

@@ -1,61 +1,8 @@
-//! Typed, bound tensors. Checked once when bound, trusted after.
+//! The typed, bound tensors of a model. Checked once when bound, trusted after.
 
 use cudafast_gguf::TensorData;
-use cudafast_quant::Format;
 
-/// A borrowed `[rows, cols]` row-major matrix of one format.
-#[derive(Clone, Copy)]
-pub struct MatrixRef<'a> {
-    /// Number format of the bytes.
-    pub format: &'static Format,
-    /// Outputs.
-    pub rows: usize,
-    /// Inputs, in elements.
-    pub cols: usize,
-    /// `rows * row_bytes` bytes.
-    pub bytes: &'a [u8],
-}
-
-/// A `[rows, cols]` row-major matrix as shipped: `y[r] = sum_c W[r, c] x[c]`.
-#[derive(Clone)]
-pub struct Matrix {
-    /// Name in the file.
-    pub name: String,
-    /// Number format of the bytes.
-    pub format: &'static Format,
-    /// Outputs.
-    pub rows: usize,
-    /// Inputs, in elements.
-    pub cols: usize,
-    /// `rows * row_bytes` bytes.
-    pub data: TensorData,
-}
-
-/// `[experts, rows, cols]`: one contiguous slab per expert.
-#[derive(Clone)]
-pub struct Experts {
-    /// Name in the file.
-    pub name: String,
-    /// Number format of the bytes.
-    pub format: &'static Format,
-    /// Number of slabs.
-    pub experts: usize,
-    /// Outputs of one expert.
-    pub rows: usize,
-    /// Inputs of one expert, in elements.
-    pub cols: usize,
-    /// All slabs.
-    pub data: TensorData,
-}
-
-/// An F32 tensor used as numbers: norm gains, `ssm_a`, convolution taps.
-#[derive(Clone)]
-pub struct Vector {
-    /// Name in the file.
-    pub name: String,
-    /// The bytes, 4-byte aligned.
-    pub data: TensorData,
-}
+use crate::matrix::{Experts, Matrix, Vector};
 
 /// `hc_read` without inject (the final mixer, the draft head's mixer): qwen4exp.md 2.
 #[derive(Clone)]
@@ -202,6 +149,86 @@ pub struct Weights {
     pub layers: Vec<Layer>,
 }
 
+impl HyperRead {
+    fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a str, &'a TensorData)) {
+        let Self { norm, down, up } = self;
+        each(&[norm], &[down, up], visit);
+    }
+}
+
+impl HyperConnection {
+    fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a str, &'a TensorData)) {
+        let Self { read, inject } = self;
+        read.visit(visit);
+        each(&[], &[inject], visit);
+    }
+}
+
+impl Mixer {
+    fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a str, &'a TensorData)) {
+        match self {
+            Self::Gdn(GdnWeights { qkv, gate, alpha, beta, conv, dt_bias, a, norm, out }) => {
+                each(&[conv, dt_bias, a, norm], &[qkv, gate, alpha, beta, out], visit);
+            }
+            Self::Attention(AttentionWeights {
+                q,
+                k,
+                v,
+                out,
+                q_norm,
+                k_norm,
+                index_q,
+                index_k,
+                index_q_norm,
+                index_k_norm,
+            }) => {
+                each(&[q_norm, k_norm, index_q_norm, index_k_norm], &[q, k, v, out, index_q, index_k], visit);
+            }
+        }
+    }
+}
+
+impl MoeWeights {
+    fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a str, &'a TensorData)) {
+        let Self { router, gate, up, down, shared_gate, shared_up, shared_down, shared_router } = self;
+        each(&[], &[router, shared_router, shared_gate, shared_up, shared_down], visit);
+        for slab in [gate, up, down] {
+            visit(&slab.name, &slab.data);
+        }
+    }
+}
+
+impl Layer {
+    fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a str, &'a TensorData)) {
+        let Self { ngram, hc_mixer, mixer, hc_ffn, moe } = self;
+        if let Some(NgramWeights { key, value, norm_key, norm_query, norm_conv, conv }) = ngram {
+            each(&[norm_key, norm_query, norm_conv, conv], &[key, value], visit);
+        }
+        hc_mixer.visit(visit);
+        mixer.visit(visit);
+        hc_ffn.visit(visit);
+        moe.visit(visit);
+    }
+}
+
+fn each<'a>(vectors: &[&'a Vector], matrices: &[&'a Matrix], visit: &mut dyn FnMut(&'a str, &'a TensorData)) {
+    vectors.iter().for_each(|v| visit(&v.name, &v.data));
+    matrices.iter().for_each(|m| visit(&m.name, &m.data));
+}
+
+impl Weights {
+    /// Names and bytes of all tensors, each once, in no particular order.
+    pub fn tensors(&self) -> Vec<(&str, &TensorData)> {
+        let Self { token_embd, output, output_hc, ngram_table, layers } = self;
+        let mut tensors = Vec::new();
+        let mut visit = |name, data| tensors.push((name, data));
+        each(&[], &[token_embd, output, ngram_table], &mut visit);
+        output_hc.visit(&mut visit);
+        layers.iter().for_each(|layer| layer.visit(&mut visit));
+        tensors
+    }
+}
+
 /// The multi-token-prediction head, bound against its target (qwen4exp.md 9).
 #[derive(Clone)]
 pub struct DraftHead {
@@ -219,4 +246,22 @@ pub struct DraftHead {
     pub token_embd: Matrix,
     /// `[V, H]`: the target's, or its own in a self-contained file.
     pub output: Matrix,
+    /// Whether `token_embd` and `output` are the target's. A self-contained file brings its own.
+    pub shares_target: bool,
+}
+
+impl DraftHead {
+    /// Names and bytes of the tensors that the head adds to its target, each once, in no particular order.
+    pub fn tensors(&self) -> Vec<(&str, &TensorData)> {
+        let Self { block, eh_proj, enorm, hnorm, hc_head, token_embd, output, shares_target } = self;
+        let mut tensors = Vec::new();
+        let mut visit = |name, data| tensors.push((name, data));
+        block.visit(&mut visit);
+        each(&[enorm, hnorm], &[eh_proj], &mut visit);
+        hc_head.visit(&mut visit);
+        if !shares_target {
+            each(&[], &[token_embd, output], &mut visit);
+        }
+        tensors
+    }
 }

@@ -1,0 +1,325 @@
+//! Every byte before it is allocated (design 4; sizes of qwen4exp.md 8 and 11).
+
+use std::{collections::BTreeMap, fmt};
+
+use crate::{
+    error::Error,
+    family::Family,
+    hyperparams::{Hyperparams, LayerKind},
+    weights::{DraftHead, Weights},
+};
+
+/// Where bytes live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Home {
+    /// The memory that the model runs from: of the card, or of the machine on the CPU backend.
+    #[default]
+    Device,
+    /// Page-locked host memory that the card reads directly.
+    Pinned,
+    /// Mapped from the file; the page cache holds what is hot.
+    Disk,
+}
+
+/// What the model itself does not say about a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// Tokens the session can hold.
+    pub ctx_tokens: usize,
+    /// Bytes of one cached value: 2 by default (BF16), 4 under the f32 debug switch.
+    pub cache_value_bytes: usize,
+    /// Where the n-gram table lives.
+    pub ngram_table: Home,
+    /// What the backend works in.
+    pub scratch_bytes: u64,
+}
+
+/// One line of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanLine {
+    /// What the bytes are for.
+    pub item: PlanItem,
+    /// How many.
+    pub bytes: u64,
+    /// Where.
+    pub home: Home,
+}
+
+/// What bytes are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlanItem {
+    /// Weights of one family.
+    Weights(Family),
+    /// Recurrent state `S` of all GDN layers.
+    GdnState,
+    /// Convolution history of all GDN layers.
+    GdnConvolution,
+    /// Convolution history and token window of the n-gram layer.
+    NgramState,
+    /// Keys and values of all attention layers, for the whole context.
+    KeysAndValues,
+    /// Raw indexer keys of all attention layers, for the whole context.
+    IndexerKeys,
+    /// Pooled indexer keys of all attention layers, for the whole context.
+    PooledKeys,
+    /// All three caches of the draft head.
+    DraftHeadCache,
+    /// What the backend works in.
+    Scratch,
+}
+
+/// A run's memory, line by line. All sums saturate: what does not fit 64 bits does not fit a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryPlan {
+    lines: Vec<PlanLine>,
+    caches: Caches,
+}
+
+/// How the append-only caches grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Caches {
+    /// k, v and raw indexer key of a token, in all layers and the draft head.
+    token_bytes: u64,
+    /// Pooled key of a QSA block, likewise.
+    block_bytes: u64,
+    /// Tokens of a QSA block.
+    ratio: u64,
+}
+
+/// Bytes of f32 state.
+const F32_BYTES: usize = 4;
+/// Bytes of a token id.
+const TOKEN_BYTES: usize = 4;
+
+impl MemoryPlan {
+    /// The plan for a bound model.
+    pub fn new(hyperparams: &Hyperparams, weights: &Weights, head: Option<&DraftHead>, options: &PlanOptions) -> Self {
+        let sized =
+            |tensors: Vec<(&str, u64)>| tensors.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        let head =
+            head.map(|head| sized(head.tensors().iter().map(|(name, data)| (*name, data.len() as u64)).collect()));
+        let tensors = weights.tensors().into_iter().map(|(name, data)| (name, data.len() as u64));
+        Self::of_tensors(hyperparams, tensors, head, options)
+    }
+
+    /// The plan for tensors known by name and bytes alone, and a head by its bytes (`None`: no head). Names of no
+    /// [`Family`] are not counted: binding refuses them.
+    pub fn of_tensors<'a>(
+        hyperparams: &Hyperparams,
+        tensors: impl IntoIterator<Item = (&'a str, u64)>,
+        head_bytes: Option<u64>,
+        options: &PlanOptions,
+    ) -> Self {
+        let mut families: BTreeMap<Family, u64> = BTreeMap::new();
+        let named = tensors.into_iter().filter_map(|(name, bytes)| Some((Family::of_tensor(name)?, bytes)));
+        for (family, bytes) in named.chain(head_bytes.map(|bytes| (Family::DraftHead, bytes))) {
+            let sum = families.entry(family).or_default();
+            *sum = sum.saturating_add(bytes);
+        }
+        let weights = families.into_iter().map(|(family, bytes)| {
+            let home = if family == Family::NgramTable { options.ngram_table } else { Home::Device };
+            PlanLine { item: PlanItem::Weights(family), bytes, home }
+        });
+        let (state, caches) = session(hyperparams, head_bytes.is_some(), options);
+        let state = state.into_iter().map(|(item, bytes)| PlanLine { item, bytes, home: Home::Device });
+        let lines = weights.chain(state).filter(|line| line.bytes > 0).collect();
+        Self { lines, caches }
+    }
+
+    /// All lines that are not zero: weights, then state, then caches, then scratch.
+    pub fn lines(&self) -> &[PlanLine] {
+        &self.lines
+    }
+
+    /// Bytes of one item.
+    pub fn bytes(&self, item: PlanItem) -> u64 {
+        self.sum(|line| line.item == item)
+    }
+
+    /// Bytes on the device: what must fit.
+    pub fn total(&self) -> u64 {
+        self.total_in(Home::Device)
+    }
+
+    /// Bytes in one home.
+    pub fn total_in(&self, home: Home) -> u64 {
+        self.sum(|line| line.home == home)
+    }
+
+    fn sum(&self, which: impl Fn(&PlanLine) -> bool) -> u64 {
+        self.lines.iter().filter(|line| which(line)).fold(0, |sum, line| sum.saturating_add(line.bytes))
+    }
+
+    /// The largest context that fits `available` bytes with everything else as planned; 0 if none does.
+    pub fn largest_context(&self, available: u64) -> u64 {
+        let room = available.saturating_sub(self.total().saturating_sub(self.sum(|line| line.item.is_cache())));
+        let Caches { token_bytes, block_bytes, ratio } = self.caches;
+        let block = token_bytes.saturating_mul(ratio).saturating_add(block_bytes).max(1);
+        // a block's last token brings its pooled key along
+        let tail = (room % block / token_bytes.max(1)).min(ratio - 1);
+        (room / block).saturating_mul(ratio).saturating_add(tail)
+    }
+
+    /// Refuses a plan that does not fit `available` bytes on the device, and says which lines could be shrunk.
+    pub fn check(&self, available: u64) -> Result<(), Error> {
+        let needed = self.total();
+        if needed <= available {
+            return Ok(());
+        }
+        Err(Error::DoesNotFit { needed, available, advice: self.advice(needed - available, available) })
+    }
+
+    /// Each single change that makes up for `short` bytes.
+    fn advice(&self, short: u64, available: u64) -> String {
+        let mut enough = Vec::new();
+        let on_device =
+            |line: &&PlanLine| line.item == PlanItem::Weights(Family::NgramTable) && line.home == Home::Device;
+        if let Some(table) = self.lines.iter().find(on_device)
+            && table.bytes >= short
+        {
+            enough.push(format!("keep the n-gram table ({}) in host memory or on disk", size(table.bytes)));
+        }
+        let context = self.largest_context(available);
+        if context > 0 {
+            let caches = self.sum(|line| line.item.is_cache());
+            enough
+                .push(format!("shrink k/v and indexer keys ({}): at most {context} context tokens fit", size(caches)));
+        }
+        let head =
+            self.bytes(PlanItem::Weights(Family::DraftHead)).saturating_add(self.bytes(PlanItem::DraftHeadCache));
+        if head >= short {
+            enough.push(format!("run without the draft head ({})", size(head)));
+        }
+        if !enough.is_empty() {
+            return enough.join("; or ");
+        }
+        let largest = self.lines.iter().filter(|line| line.home == Home::Device).max_by_key(|line| line.bytes);
+        let largest =
+            largest.map_or(String::new(), |line| format!(", the largest line is {} ({})", line.item, size(line.bytes)));
+        format!("no smaller context makes up for {}{largest}: use a smaller quantisation or more memory", size(short))
+    }
+}
+
+/// State and caches of one session (qwen4exp.md 8), and scratch.
+fn session(hp: &Hyperparams, head: bool, options: &PlanOptions) -> (Vec<(PlanItem, u64)>, Caches) {
+    let attending = hp.layers.iter().filter(|&&kind| kind == LayerKind::Attention).count();
+    let recurrent = hp.layers.len() - attending;
+    let (gdn, ngram, indexer) = (&hp.gdn, &hp.ngram, &hp.indexer);
+    let value = options.cache_value_bytes;
+    let ctx = options.ctx_tokens;
+
+    let kv = product(&[2, hp.attention.kv_heads, hp.attention.head_dim, value]);
+    let index = product(&[indexer.head_dim, value]);
+    // a pooled key exists once its block is complete
+    let blocks = (ctx / indexer.ratio) as u64;
+    let per_layer = |layers: usize, bytes: u64, count: u64| bytes.saturating_mul(layers as u64).saturating_mul(count);
+    let head_layers = usize::from(head);
+    let head_cache = [(kv, ctx as u64), (index, ctx as u64), (index, blocks)]
+        .iter()
+        .fold(0_u64, |sum, &(bytes, count)| sum.saturating_add(per_layer(head_layers, bytes, count)));
+    let window = product(&[ngram.ngram - 1, TOKEN_BYTES]);
+    let lines = vec![
+        (PlanItem::GdnState, product(&[recurrent, gdn.value_heads, gdn.head_dim, gdn.head_dim, F32_BYTES])),
+        (PlanItem::GdnConvolution, product(&[recurrent, gdn.conv_kernel - 1, gdn.qkv_channels(), F32_BYTES])),
+        (PlanItem::NgramState, product(&[ngram.conv_history(), hp.wide(), F32_BYTES]).saturating_add(window)),
+        (PlanItem::KeysAndValues, per_layer(attending, kv, ctx as u64)),
+        (PlanItem::IndexerKeys, per_layer(attending, index, ctx as u64)),
+        (PlanItem::PooledKeys, per_layer(attending, index, blocks)),
+        (PlanItem::DraftHeadCache, head_cache),
+        (PlanItem::Scratch, options.scratch_bytes),
+    ];
+    let layers = attending + head_layers;
+    let caches = Caches {
+        token_bytes: per_layer(layers, kv.saturating_add(index), 1),
+        block_bytes: per_layer(layers, index, 1),
+        ratio: indexer.ratio as u64,
+    };
+    (lines, caches)
+}
+
+fn product(factors: &[usize]) -> u64 {
+    factors.iter().fold(1, |product, &factor| product.saturating_mul(factor as u64))
+}
+
+impl PlanItem {
+    /// Whether it grows with the context.
+    pub fn is_cache(self) -> bool {
+        matches!(
+            self,
+            PlanItem::KeysAndValues | PlanItem::IndexerKeys | PlanItem::PooledKeys | PlanItem::DraftHeadCache
+        )
+    }
+}
+
+impl fmt::Display for PlanItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            PlanItem::Weights(family) => return family.fmt(f),
+            PlanItem::GdnState => "GDN state",
+            PlanItem::GdnConvolution => "GDN convolution state",
+            PlanItem::NgramState => "n-gram state",
+            PlanItem::KeysAndValues => "k/v cache",
+            PlanItem::IndexerKeys => "indexer keys",
+            PlanItem::PooledKeys => "pooled indexer keys",
+            PlanItem::DraftHeadCache => "draft head cache",
+            PlanItem::Scratch => "scratch",
+        })
+    }
+}
+
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Home::Device => "device",
+            Home::Pinned => "pinned host memory",
+            Home::Disk => "disk",
+        })
+    }
+}
+
+/// One row an item, then one a home: name, exact bytes, readable size, home.
+impl fmt::Display for MemoryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rows: Vec<(String, u64, Home)> =
+            self.lines.iter().map(|line| (line.item.to_string(), line.bytes, line.home)).collect();
+        for home in [Home::Device, Home::Pinned, Home::Disk] {
+            let total = self.total_in(home);
+            if home == Home::Device || total > 0 {
+                rows.push(("total".into(), total, home));
+            }
+        }
+        let width = |column: fn(&(String, u64, Home)) -> usize| rows.iter().map(column).max().unwrap_or(0);
+        let (names, bytes, sizes) =
+            (width(|row| row.0.len()), width(|row| grouped(row.1).len()), width(|row| size(row.1).len()));
+        for (i, (name, n, home)) in rows.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{name:<names$}  {:>bytes$} B  {:>sizes$}  {home}", grouped(*n), size(*n))?;
+        }
+        Ok(())
+    }
+}
+
+/// `1234567` as `1,234,567`.
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// In the largest binary unit that leaves a number of at least 1.
+pub(crate) fn size(bytes: u64) -> String {
+    for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+        if bytes >> shift > 0 {
+            return format!("{:.2} {unit}", bytes as f64 / f64::from(1 << shift));
+        }
+    }
+    format!("{bytes} B")
+}

@@ -1,0 +1,75 @@
+//! Where tensors come from.
+
+use cudafast_gguf::{Metadata, ShardSet, Tensor, TensorData};
+
+/// The tensors and keys a model is bound from. Binding asks for nothing but what is here: tensors by name, all names,
+/// keys, and a label for messages.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum WeightSource {
+    /// A GGUF set: mapped files, or one complete file in memory.
+    Shards(ShardSet),
+}
+
+/// One tensor of a source, before anybody checked that it fits the model.
+#[derive(Clone)]
+pub struct SourceTensor<'a> {
+    /// Name in the file.
+    pub name: &'a str,
+    /// Sizes as GGUF writes them: fastest first. [`Weights`](crate::Weights) turns them once.
+    pub ne: &'a [u64],
+    /// ggml type id.
+    pub type_id: u32,
+    /// Name of that type.
+    pub type_name: &'static str,
+    /// Its bytes.
+    pub data: TensorData,
+}
+
+impl<'a> SourceTensor<'a> {
+    fn of_shard(tensor: &'a Tensor) -> Self {
+        Self {
+            name: tensor.name(),
+            ne: tensor.ne(),
+            type_id: tensor.type_id(),
+            type_name: tensor.type_name(),
+            data: tensor.data(),
+        }
+    }
+}
+
+impl WeightSource {
+    /// What messages call it: the path of the first file, or the label it was opened under.
+    pub fn label(&self) -> &str {
+        match self {
+            WeightSource::Shards(set) => set.label(),
+        }
+    }
+
+    /// The keys.
+    pub fn metadata(&self) -> &Metadata {
+        match self {
+            WeightSource::Shards(set) => set.metadata(),
+        }
+    }
+
+    /// The tensor of that name.
+    pub fn tensor(&self, name: &str) -> Option<SourceTensor<'_>> {
+        match self {
+            WeightSource::Shards(set) => set.tensor(name).map(SourceTensor::of_shard),
+        }
+    }
+
+    /// All tensors, in the order of the set.
+    pub fn tensors(&self) -> impl Iterator<Item = SourceTensor<'_>> {
+        match self {
+            WeightSource::Shards(set) => set.tensors().iter().map(SourceTensor::of_shard),
+        }
+    }
+}
+
+impl From<ShardSet> for WeightSource {
+    fn from(set: ShardSet) -> Self {
+        WeightSource::Shards(set)
+    }
+}
