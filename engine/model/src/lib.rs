@@ -43,7 +43,7 @@ pub use crate::{
     inspect::{FamilySummary, Inspection, TensorSummary, TypeSummary},
     matrix::{Experts, Matrix, MatrixRef, Vector},
     ngram::NgramParams,
-    plan::{Home, MemoryPlan, PlanItem, PlanLine, PlanOptions},
+    plan::{Home, MemoryPlan, PlanItem, PlanLine},
     source::{SourceTensor, WeightSource},
     weights::{
         AttentionWeights, DraftHead, GdnWeights, HyperConnection, HyperRead, Layer, Mixer, MoeWeights, NgramWeights,

@@ -21,19 +21,6 @@ pub enum Home {
     Disk,
 }
 
-/// What the model itself does not say about a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlanOptions {
-    /// Tokens the session can hold.
-    pub ctx_tokens: usize,
-    /// Bytes of one cached value: 2 by default (BF16), 4 under the f32 debug switch.
-    pub cache_value_bytes: usize,
-    /// Where the n-gram table lives.
-    pub ngram_table: Home,
-    /// What the backend works in.
-    pub scratch_bytes: u64,
-}
-
 /// One line of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLine {
@@ -92,23 +79,30 @@ const F32_BYTES: usize = 4;
 const TOKEN_BYTES: usize = 4;
 
 impl MemoryPlan {
-    /// The plan for a bound model.
-    pub fn new(hyperparams: &Hyperparams, weights: &Weights, head: Option<&DraftHead>, options: &PlanOptions) -> Self {
-        let sized =
-            |tensors: Vec<(&str, u64)>| tensors.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    /// The plan for a bound model and one session of `ctx_tokens`, whose caches take `cache_value_bytes` a value: 2 by
+    /// default (BF16), 4 under the f32 debug switch. The n-gram table is on the device, scratch is none: see
+    /// [`with_ngram_table`](Self::with_ngram_table) and [`with_scratch`](Self::with_scratch).
+    pub fn new(
+        hyperparams: &Hyperparams,
+        weights: &Weights,
+        head: Option<&DraftHead>,
+        ctx_tokens: usize,
+        cache_value_bytes: usize,
+    ) -> Self {
         let head =
-            head.map(|head| sized(head.tensors().iter().map(|(name, data)| (*name, data.len() as u64)).collect()));
+            head.map(|head| head.tensors().iter().fold(0_u64, |sum, (_, data)| sum.saturating_add(data.len() as u64)));
         let tensors = weights.tensors().into_iter().map(|(name, data)| (name, data.len() as u64));
-        Self::of_tensors(hyperparams, tensors, head, options)
+        Self::of_tensors(hyperparams, tensors, head, ctx_tokens, cache_value_bytes)
     }
 
-    /// The plan for tensors known by name and bytes alone, and a head by its bytes (`None`: no head). Names of no
-    /// [`Family`] are not counted: binding refuses them.
+    /// As [`new`](Self::new) for tensors known by name and bytes alone, and a head by its bytes (`None`: no head). Names
+    /// of no [`Family`] are not counted: binding refuses them.
     pub fn of_tensors<'a>(
         hyperparams: &Hyperparams,
         tensors: impl IntoIterator<Item = (&'a str, u64)>,
         head_bytes: Option<u64>,
-        options: &PlanOptions,
+        ctx_tokens: usize,
+        cache_value_bytes: usize,
     ) -> Self {
         let mut families: BTreeMap<Family, u64> = BTreeMap::new();
         let named = tensors.into_iter().filter_map(|(name, bytes)| Some((Family::of_tensor(name)?, bytes)));
@@ -116,14 +110,27 @@ impl MemoryPlan {
             let sum = families.entry(family).or_default();
             *sum = sum.saturating_add(bytes);
         }
-        let weights = families.into_iter().map(|(family, bytes)| {
-            let home = if family == Family::NgramTable { options.ngram_table } else { Home::Device };
-            PlanLine { item: PlanItem::Weights(family), bytes, home }
-        });
-        let (state, caches) = session(hyperparams, head_bytes.is_some(), options);
-        let state = state.into_iter().map(|(item, bytes)| PlanLine { item, bytes, home: Home::Device });
-        let lines = weights.chain(state).filter(|line| line.bytes > 0).collect();
+        let weights = families.into_iter().map(|(family, bytes)| (PlanItem::Weights(family), bytes));
+        let (state, caches) = session(hyperparams, head_bytes.is_some(), ctx_tokens, cache_value_bytes);
+        let lines = weights.chain(state).filter(|(_, bytes)| *bytes > 0);
+        let lines = lines.map(|(item, bytes)| PlanLine { item, bytes, home: Home::Device }).collect();
         Self { lines, caches }
+    }
+
+    /// The same plan with the n-gram table in another home.
+    pub fn with_ngram_table(mut self, home: Home) -> Self {
+        let table = self.lines.iter_mut().filter(|line| line.item == PlanItem::Weights(Family::NgramTable));
+        table.for_each(|line| line.home = home);
+        self
+    }
+
+    /// The same plan with `bytes` for the backend to work in.
+    pub fn with_scratch(mut self, bytes: u64) -> Self {
+        self.lines.retain(|line| line.item != PlanItem::Scratch);
+        if bytes > 0 {
+            self.lines.push(PlanLine { item: PlanItem::Scratch, bytes, home: Home::Device });
+        }
+        self
     }
 
     /// All lines that are not zero: weights, then state, then caches, then scratch.
@@ -200,38 +207,36 @@ impl MemoryPlan {
     }
 }
 
-/// State and caches of one session (qwen4exp.md 8), and scratch.
-fn session(hp: &Hyperparams, head: bool, options: &PlanOptions) -> (Vec<(PlanItem, u64)>, Caches) {
+/// State and caches of one session (qwen4exp.md 8).
+fn session(hp: &Hyperparams, head: bool, ctx_tokens: usize, value_bytes: usize) -> ([(PlanItem, u64); 7], Caches) {
     let attending = hp.layers.iter().filter(|&&kind| kind == LayerKind::Attention).count();
     let recurrent = hp.layers.len() - attending;
     let (gdn, ngram, indexer) = (&hp.gdn, &hp.ngram, &hp.indexer);
-    let value = options.cache_value_bytes;
-    let ctx = options.ctx_tokens;
-
-    let kv = product(&[2, hp.attention.kv_heads, hp.attention.head_dim, value]);
-    let index = product(&[indexer.head_dim, value]);
+    // k and v of a token, an index key: one layer
+    let kv = [2, hp.attention.kv_heads, hp.attention.head_dim, value_bytes];
+    let key = [indexer.head_dim, value_bytes];
     // a pooled key exists once its block is complete
-    let blocks = (ctx / indexer.ratio) as u64;
-    let per_layer = |layers: usize, bytes: u64, count: u64| bytes.saturating_mul(layers as u64).saturating_mul(count);
-    let head_layers = usize::from(head);
-    let head_cache = [(kv, ctx as u64), (index, ctx as u64), (index, blocks)]
-        .iter()
-        .fold(0_u64, |sum, &(bytes, count)| sum.saturating_add(per_layer(head_layers, bytes, count)));
-    let window = product(&[ngram.ngram - 1, TOKEN_BYTES]);
-    let lines = vec![
+    let blocks = ctx_tokens / indexer.ratio;
+    let caches_of = |layers: usize| {
+        let layer = |bytes: &[usize], count: usize| product(bytes).saturating_mul(product(&[layers, count]));
+        [layer(&kv, ctx_tokens), layer(&key, ctx_tokens), layer(&key, blocks)]
+    };
+    let [k_and_v, keys, pooled] = caches_of(attending);
+    let head_cache = caches_of(usize::from(head)).iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
+    let history = product(&[ngram.conv_history(), hp.wide(), F32_BYTES]);
+    let lines = [
         (PlanItem::GdnState, product(&[recurrent, gdn.value_heads, gdn.head_dim, gdn.head_dim, F32_BYTES])),
         (PlanItem::GdnConvolution, product(&[recurrent, gdn.conv_kernel - 1, gdn.qkv_channels(), F32_BYTES])),
-        (PlanItem::NgramState, product(&[ngram.conv_history(), hp.wide(), F32_BYTES]).saturating_add(window)),
-        (PlanItem::KeysAndValues, per_layer(attending, kv, ctx as u64)),
-        (PlanItem::IndexerKeys, per_layer(attending, index, ctx as u64)),
-        (PlanItem::PooledKeys, per_layer(attending, index, blocks)),
+        (PlanItem::NgramState, history.saturating_add(product(&[ngram.ngram - 1, TOKEN_BYTES]))),
+        (PlanItem::KeysAndValues, k_and_v),
+        (PlanItem::IndexerKeys, keys),
+        (PlanItem::PooledKeys, pooled),
         (PlanItem::DraftHeadCache, head_cache),
-        (PlanItem::Scratch, options.scratch_bytes),
     ];
-    let layers = attending + head_layers;
+    let layers = (attending + usize::from(head)) as u64;
     let caches = Caches {
-        token_bytes: per_layer(layers, kv.saturating_add(index), 1),
-        block_bytes: per_layer(layers, index, 1),
+        token_bytes: product(&kv).saturating_add(product(&key)).saturating_mul(layers),
+        block_bytes: product(&key).saturating_mul(layers),
         ratio: indexer.ratio as u64,
     };
     (lines, caches)
