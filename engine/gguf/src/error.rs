@@ -42,40 +42,51 @@ pub enum Error {
     )]
     TruncatedHeader { path: PathBuf, what: String, end: u64, len: u64 },
 
-    /// A count that the bytes behind it, or a limit of this crate, cannot hold.
-    #[error(
-        "{path}: corrupt header: {what} is {found}, expected at most {most} here; fetch it again with `cudafast fetch`"
-    )]
+    /// A count that the rest of the file cannot hold.
+    #[error("{path}: corrupt header: {what} is {found}, the bytes left hold at most {most}; fetch it again")]
     CountTooLarge { path: PathBuf, what: String, found: u64, most: u64 },
 
-    /// More header than any model of this family has.
-    #[error(
-        "{path}: header passes {most} bytes at {what}, the most a set may have; fetch it again with `cudafast fetch`"
-    )]
+    /// More of something than [`crate::limits`] lets a set have.
+    #[error("{path}: {what} is {found}, expected at most {most}; use a model with fewer")]
+    TooMany { path: PathBuf, what: String, found: u64, most: u64 },
+
+    /// More header than [`crate::limits`] lets a set have.
+    #[error("{path}: headers pass {most} bytes at {what}, the most for a set; use a model with less metadata")]
     HeaderTooLarge { path: PathBuf, what: String, most: u64 },
 
     /// The same key twice in one file.
-    #[error("{path}: duplicate key `{key}`, expected once; the file is corrupt, fetch it again or convert it again")]
+    #[error(
+        "{path}: duplicate key `{}`, expected once; the file is corrupt, fetch it again or convert it again",
+        shown(key)
+    )]
     DuplicateKey { path: PathBuf, key: String },
 
     /// The same tensor name twice in one set.
     #[error(
-        "{path}: duplicate tensor `{tensor}`, already in {first}; expected once in a set, fetch or convert it again"
+        "{path}: duplicate tensor `{}`, already in {first}; expected once in a set, fetch or convert it again",
+        shown(tensor)
     )]
     DuplicateTensor { path: PathBuf, tensor: String, first: PathBuf },
 
     /// A value type number past 12.
     #[error(
-        "{path}: corrupt metadata `{key}`: value type {found}, expected 0 to 12; fetch it again with `cudafast fetch`"
+        "{path}: corrupt metadata `{}`: value type {found}, expected 0 to 12; fetch it again with `cudafast fetch`",
+        shown(key)
     )]
     UnknownValueType { path: PathBuf, key: String, found: u32 },
 
     /// An array of arrays.
-    #[error("{path}: corrupt metadata `{key}`: an array of arrays, expected plain elements; convert the model again")]
+    #[error(
+        "{path}: corrupt metadata `{}`: an array of arrays, expected plain elements; convert the model again",
+        shown(key)
+    )]
     NestedArray { path: PathBuf, key: String },
 
     /// A bool that is neither 0 nor 1.
-    #[error("{path}: corrupt metadata `{key}`: bool {found}, expected 0 or 1; fetch it again with `cudafast fetch`")]
+    #[error(
+        "{path}: corrupt metadata `{}`: bool {found}, expected 0 or 1; fetch it again with `cudafast fetch`",
+        shown(key)
+    )]
     BadBool { path: PathBuf, key: String, found: u8 },
 
     /// A key, a name or a string value that is not UTF-8.
@@ -89,44 +100,50 @@ pub enum Error {
     BadAlignment { path: PathBuf, found: String },
 
     /// A shape no tensor can have.
-    #[error("{path}: tensor `{tensor}`: bad shape {ne:?}: {reason}; fetch the file again or convert it again")]
+    #[error("{path}: tensor `{}`: bad shape {ne:?}: {reason}; fetch the file again or convert it again", shown(tensor))]
     BadShape { path: PathBuf, tensor: String, ne: Vec<u64>, reason: String },
 
     /// A type number this build does not know.
     #[error(
-        "{path}: tensor `{tensor}`: unsupported type {found}; expected a type of quant-formats.md 1, pick another quantisation"
+        "{path}: tensor `{}`: unsupported type {found}, unknown to this build; pick another quantisation",
+        shown(tensor)
     )]
     UnsupportedType { path: PathBuf, tensor: String, found: u32 },
 
     /// An offset off the file's grid.
     #[error(
-        "{path}: tensor `{tensor}`: offset {offset} is not a multiple of the alignment {alignment}; convert it again"
+        "{path}: tensor `{}`: offset {offset} is not a multiple of the alignment {alignment}; convert it again",
+        shown(tensor)
     )]
     MisalignedTensor { path: PathBuf, tensor: String, offset: u64, alignment: u64 },
 
     /// A tensor that the file cannot hold, in a layout that truncation alone does not explain.
     #[error(
-        "{path}: tensor `{tensor}` outside the file: offset {offset} + {bytes} bytes, the data part has {len}; fetch it again"
+        "{path}: tensor `{}` outside the file: offset {offset} + {bytes} bytes, the data part has {len}; fetch it again",
+        shown(tensor)
     )]
     TensorOutsideFile { path: PathBuf, tensor: String, offset: u64, bytes: u64, len: u64 },
 
     /// The layout is sound but the file stops early: an unfinished download.
     #[error(
-        "{path}: truncated: has {len} bytes, expected {expected} (tensor `{tensor}` is cut); resume with `cudafast fetch`"
+        "{path}: truncated: has {len} bytes, expected {expected} (tensor `{}` is cut); resume with `cudafast fetch`",
+        shown(tensor)
     )]
     Truncated { path: PathBuf, tensor: String, len: u64, expected: u64 },
 
     /// Two tensors share bytes.
     #[error(
-        "{path}: tensor `{tensor}` overlapping `{other}` at offset {offset}; expected disjoint tensors, fetch it again"
+        "{path}: tensor `{}` overlapping `{}` at offset {offset}; expected disjoint tensors, fetch it again",
+        shown(tensor),
+        shown(other)
     )]
     OverlappingTensors { path: PathBuf, tensor: String, other: String, offset: u64 },
 
     /// A shard of a set is not there.
     #[error(
-        "missing shard {path} ({present} of {count} shards are there); put it beside the others, e.g. with `cudafast fetch`"
+        "{path}: missing shard ({missing} of {count} are missing); put it beside the others, e.g. with `cudafast fetch`"
     )]
-    MissingShard { path: PathBuf, present: u64, count: u64 },
+    MissingShard { path: PathBuf, missing: u64, count: u64 },
 
     /// Part of a set under a name that does not say where the other parts are.
     #[error("{path}: is one of {count} shards but is not named <base>-{expected}.gguf; give it back its own name")]
@@ -134,7 +151,8 @@ pub enum Error {
 
     /// The name and the header, or two headers, tell different stories.
     #[error(
-        "{path}: belongs to another set or was renamed: `{key}` is {found}, expected {expected}; fetch the set again"
+        "{path}: belongs to another set or was renamed: `{}` is {found}, expected {expected}; fetch the set again",
+        shown(key)
     )]
     ForeignShard { path: PathBuf, key: String, found: String, expected: String },
 
@@ -149,22 +167,39 @@ pub enum Error {
     SetInMemory { path: PathBuf, count: u64 },
 
     /// A key that the caller needs.
-    #[error("{path}: missing key `{key}`, expected {expected}; use a file that has it, or convert the model again")]
+    #[error(
+        "{path}: missing key `{}`, expected {expected}; use a file that has it, or convert the model again",
+        shown(key)
+    )]
     MissingKey { path: PathBuf, key: String, expected: &'static str },
 
     /// A key of another kind, or out of the kind's range.
-    #[error("{path}: key `{key}` is {found}, expected {expected}; use a file that says so, or convert the model again")]
+    #[error(
+        "{path}: key `{}` is {found}, expected {expected}; use a file that says so, or convert the model again",
+        shown(key)
+    )]
     WrongKind { path: PathBuf, key: String, found: String, expected: &'static str },
 
     /// Writing failed; the chain holds the system's reason.
-    #[error("{path}: cannot be written{}; check the free space and permissions", tensor.as_ref().map(|t| format!(" at tensor `{t}`")).unwrap_or_default())]
-    Write { path: PathBuf, tensor: Option<String>, source: io::Error },
+    #[error("{path}: cannot be written, failed at {at}; check the free space and permissions")]
+    Write { path: PathBuf, at: String, source: io::Error },
 
     /// The bytes given for a tensor are not what its shape and type take.
     #[error(
-        "{path}: tensor `{tensor}` was given {found} bytes, its shape and type take {expected}; pass exactly those"
+        "{path}: tensor `{}` was given {found} bytes, its shape and type take {expected}; pass exactly those",
+        shown(tensor)
     )]
     WrongLength { path: PathBuf, tensor: String, found: u64, expected: u64 },
+}
+
+/// A name out of a file, fit for one line: files name keys and tensors as they like, at any length.
+pub(crate) fn shown(name: &str) -> String {
+    const SHOWN: usize = 100;
+    let mut text: String = name.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if name.chars().nth(SHOWN).is_some() {
+        text += "..";
+    }
+    text
 }
 
 /// The first few names: a directory may hold hundreds.

@@ -3,9 +3,9 @@
 use std::{fmt, path::Path};
 
 use crate::{
-    error::Error,
+    error::{Error, shown},
     layout::{TypeLayout, type_layout},
-    limits::{MAX_KEYS, MAX_TENSORS},
+    limits::{MAX_HEADER_BYTES, MAX_KEYS},
     metadata::Metadata,
     value::{Array, StrArray, Value, kind},
 };
@@ -41,11 +41,21 @@ pub(crate) struct TensorEntry {
     pub(crate) offset: u64,
 }
 
-/// What one file may still use of its set's budget.
+/// What a set may still use of [`crate::limits`].
 #[derive(Clone, Copy)]
 pub(crate) struct Budget {
     pub(crate) header_bytes: u64,
     pub(crate) tensors: u64,
+}
+
+impl Budget {
+    /// What is left after a file of so many header bytes and tensors, which this budget allowed.
+    pub(crate) fn less(self, header_bytes: u64, tensors: usize) -> Self {
+        Self {
+            header_bytes: self.header_bytes.saturating_sub(header_bytes),
+            tensors: self.tensors.saturating_sub(tensors as u64),
+        }
+    }
 }
 
 impl Header {
@@ -62,9 +72,10 @@ impl Header {
         }
         let tensor_count = r.u64(What::Start)?;
         let key_count = r.u64(What::Start)?;
-        let key_count = r.count(key_count, MIN_KEY_BYTES, MAX_KEYS, What::KeyCount)?;
-        let tensor_count =
-            r.count(tensor_count, MIN_TENSOR_BYTES, budget.tensors.min(MAX_TENSORS), What::TensorCount)?;
+        let key_count = r.count(key_count, MIN_KEY_BYTES, What::KeyCount)?;
+        let tensor_count = r.count(tensor_count, MIN_TENSOR_BYTES, What::TensorCount)?;
+        at_most(path, What::KeyCount, key_count as u64, MAX_KEYS)?;
+        at_most(path, What::TensorCount, tensor_count as u64, budget.tensors)?;
 
         let mut entries = Vec::with_capacity(key_count);
         for i in 0..key_count {
@@ -97,6 +108,14 @@ pub(crate) fn alignment(path: &Path, value: Option<&Value>) -> Result<u64, Error
         .ok_or_else(|| Error::BadAlignment { path: path.into(), found: value.to_string() })
 }
 
+/// Holds an honest number against a limit of ours (see [`crate::limits`]).
+pub(crate) fn at_most(path: &Path, what: impl fmt::Display, found: u64, most: u64) -> Result<(), Error> {
+    if found <= most {
+        return Ok(());
+    }
+    Err(Error::TooMany { path: path.into(), what: what.to_string(), found, most })
+}
+
 /// What is being read, for messages; formatted only when one is needed.
 #[derive(Clone, Copy)]
 enum What<'a> {
@@ -118,11 +137,11 @@ impl fmt::Display for What<'_> {
             Self::KeyCount => write!(f, "the number of keys"),
             Self::TensorCount => write!(f, "the number of tensors"),
             Self::Key(i) => write!(f, "the name of key {i}"),
-            Self::Value(key) => write!(f, "the value of `{key}`"),
-            Self::Length(key) => write!(f, "the array length of `{key}`"),
-            Self::Element(key, i) => write!(f, "element {i} of `{key}`"),
+            Self::Value(key) => write!(f, "the value of `{}`", shown(key)),
+            Self::Length(key) => write!(f, "the array length of `{}`", shown(key)),
+            Self::Element(key, i) => write!(f, "element {i} of `{}`", shown(key)),
             Self::TensorName(i) => write!(f, "the name of tensor {i}"),
-            Self::Tensor(name) => write!(f, "the entry of tensor `{name}`"),
+            Self::Tensor(name) => write!(f, "the entry of tensor `{}`", shown(name)),
         }
     }
 }
@@ -147,7 +166,8 @@ impl<'a> Reader<'a> {
             return Err(Error::TruncatedHeader { path: self.path.into(), what: what.to_string(), end, len });
         }
         if end > self.most {
-            return Err(Error::HeaderTooLarge { path: self.path.into(), what: what.to_string(), most: self.most });
+            let most = MAX_HEADER_BYTES;
+            return Err(Error::HeaderTooLarge { path: self.path.into(), what: what.to_string(), most });
         }
         // Inside the slice, so it fits usize.
         let taken = &self.bytes[self.at..end as usize];
@@ -170,12 +190,12 @@ impl<'a> Reader<'a> {
     }
 
     /// `count` items of at least `each` bytes must fit into what is left of the file, before anything is allocated.
-    fn count(&self, count: u64, each: u64, cap: u64, what: What<'_>) -> Result<usize, Error> {
-        let most = (self.left() / each).min(cap);
+    fn count(&self, count: u64, each: u64, what: What<'_>) -> Result<usize, Error> {
+        let most = self.left() / each;
         if count > most {
             return Err(Error::CountTooLarge { path: self.path.into(), what: what.to_string(), found: count, most });
         }
-        Ok(count as usize)
+        Ok(count as usize) // no more than the slice has bytes
     }
 
     fn string(&mut self, what: What<'_>) -> Result<String, Error> {
@@ -235,7 +255,7 @@ impl<'a> Reader<'a> {
             kind::F32 => Array::F32(self.plain(key, count, f32::from_le_bytes)?),
             kind::F64 => Array::F64(self.plain(key, count, f64::from_le_bytes)?),
             kind::BOOL => {
-                let count = self.count(count, 1, u64::MAX, What::Length(key))?;
+                let count = self.count(count, 1, What::Length(key))?;
                 let bytes = self.take(count as u64, What::Value(key))?;
                 // Checked first: collecting results would grow the vector by doubling.
                 bytes.iter().try_for_each(|&byte| self.bool(byte, key).map(drop))?;
@@ -248,15 +268,16 @@ impl<'a> Reader<'a> {
     }
 
     fn plain<T, const N: usize>(&mut self, key: &str, count: u64, le: fn([u8; N]) -> T) -> Result<Vec<T>, Error> {
-        let count = self.count(count, N as u64, u64::MAX, What::Length(key))?;
+        let count = self.count(count, N as u64, What::Length(key))?;
         let bytes = self.take((count * N) as u64, What::Value(key))?;
         let (elements, _) = bytes.as_chunks::<N>();
         Ok(elements.iter().map(|&element| le(element)).collect())
     }
 
-    /// Two passes: the first measures, so that the second fills one allocation of the right size.
+    /// Two passes: the first measures, so that the second fills allocations of the right size. The text is checked in
+    /// our copy of it, which nobody else can change.
     fn strings(&mut self, key: &str, count: u64) -> Result<StrArray, Error> {
-        let count = self.count(count, 8, u64::MAX, What::Length(key))?;
+        let count = self.count(count, 8, What::Length(key))?;
         let start = self.at;
         let mut text_bytes = 0;
         for i in 0..count {
@@ -264,14 +285,13 @@ impl<'a> Reader<'a> {
             text_bytes += self.take(len, What::Element(key, i))?.len();
         }
         self.at = start;
-        let mut array = StrArray::with_capacity(count, text_bytes);
+        let (mut text, mut ends) = (Vec::with_capacity(text_bytes), Vec::with_capacity(count));
         for i in 0..count {
-            let what = What::Element(key, i);
-            let len = self.u64(what)?;
-            let bytes = self.take(len, what)?;
-            array.push(std::str::from_utf8(bytes).map_err(|_| self.not_utf8(bytes, what))?);
+            let len = self.u64(What::Element(key, i))?;
+            text.extend_from_slice(self.take(len, What::Element(key, i))?);
+            ends.push(text.len());
         }
-        Ok(array)
+        StrArray::new(text, ends).map_err(|(i, bytes)| self.not_utf8(&bytes, What::Element(key, i)))
     }
 
     fn tensor(&mut self, i: usize) -> Result<TensorEntry, Error> {

@@ -27,7 +27,7 @@ const TABLE: [TypeLayout; 36] = [
     row(6, "Q5_0", 32, 22),
     row(7, "Q5_1", 32, 24),
     row(8, "Q8_0", 32, 34),
-    row(9, "Q8_1", 32, 40),
+    row(9, "Q8_1", 32, 36),
     row(10, "Q2_K", 256, 84),
     row(11, "Q3_K", 256, 110),
     row(12, "Q4_K", 256, 144),
@@ -71,7 +71,7 @@ pub fn type_layout(id: u32) -> Option<TypeLayout> {
 impl TypeLayout {
     /// Bytes of a tensor of shape `ne` (fastest first), or why it has none: the shape rules of gguf-qwen4exp.md 7.
     pub(crate) fn tensor_bytes(&self, ne: &[u64]) -> Result<u64, String> {
-        let Some((&row, outer)) = ne.split_first() else { return Err("it has no dimensions, expected 1 to 4".into()) };
+        let Some(&row) = ne.first() else { return Err("it has no dimensions, expected 1 to 4".into()) };
         if ne.len() > 4 {
             return Err(format!("it has {} dimensions, expected 1 to 4", ne.len()));
         }
@@ -81,9 +81,8 @@ impl TypeLayout {
         if !row.is_multiple_of(self.block_elems) {
             return Err(format!("rows of {row} are not whole blocks of {} ({})", self.block_elems, self.name));
         }
-        let rows = outer.iter().try_fold(1u64, |rows, &n| rows.checked_mul(n));
-        let fits = rows.and_then(|rows| rows.checked_mul(row).and((row / self.block_elems).checked_mul(rows)));
-        fits.and_then(|blocks| blocks.checked_mul(self.block_bytes))
-            .ok_or_else(|| "its size does not fit 64 bits".into())
+        let elems = ne.iter().try_fold(1u64, |elems, &n| elems.checked_mul(n));
+        let bytes = elems.and_then(|elems| (elems / self.block_elems).checked_mul(self.block_bytes));
+        bytes.ok_or_else(|| "its size does not fit 64 bits".into())
     }
 }

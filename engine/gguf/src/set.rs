@@ -3,7 +3,6 @@
 use std::{
     fmt,
     fs::{self, File},
-    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -11,11 +10,11 @@ use std::{
 use crate::{
     buffer::Buffer,
     error::Error,
-    header::{ALIGNMENT_KEY, Budget, Header},
+    header::{self, ALIGNMENT_KEY, Budget, Header},
     limits::{MAX_HEADER_BYTES, MAX_SHARDS, MAX_TENSORS},
     metadata::Metadata,
     place::{self, ShardName},
-    tensor::{self, Tensor},
+    tensor::{Place, Tensor},
 };
 
 const SPLIT_NO: &str = "split.no";
@@ -78,36 +77,37 @@ impl ShardSet {
         {
             return Self::open_set(&name);
         }
-        let mut set = Building::default();
-        set.add(path, map(path)?)?;
-        let metadata = set.first()?;
-        if let Some(count) = metadata.u64_opt(SPLIT_COUNT)?
-            && count > 1
-        {
-            let no = metadata.u64_opt(SPLIT_NO)?.unwrap_or(0).saturating_add(1);
+        let set = Building::new(path, map(path)?)?;
+        if let Some(count) = set.said_count() {
+            let no = set.placings[0].no.unwrap_or(0).saturating_add(1);
             return Err(Error::ShardName { path: path.into(), count, expected: ShardName::tail(no, count) });
         }
         set.finish_single()
     }
 
     fn open_set(name: &ShardName) -> Result<Self, Error> {
-        if !(1..=name.count).contains(&name.no) || name.count > MAX_SHARDS {
+        let given = name.path_of(name.no);
+        header::at_most(&given, "the number of shards", name.count, MAX_SHARDS)?;
+        if !(1..=name.count).contains(&name.no) {
             return Err(Error::ForeignShard {
-                path: name.path_of(name.no),
-                key: "the shard's number in its name".into(),
-                found: ShardName::tail(name.no, name.count),
-                expected: format!("1 to the number of shards, which is {MAX_SHARDS} at most"),
+                path: given,
+                key: "the shard's number in the file name".into(),
+                found: name.no.to_string(),
+                expected: format!("1 to {}", name.count),
             });
         }
-        // All must be there before any is read: the first thing to know about half a download is what is missing.
-        let (there, missing): (Vec<_>, Vec<_>) =
-            (1..=name.count).map(|no| name.path_of(no)).partition(|path| path.exists());
-        if let Some(path) = missing.into_iter().next() {
-            return Err(Error::MissingShard { path, present: there.len() as u64, count: name.count });
+        // All must be there before any is read: the first thing to know about half a download is what is missing. One
+        // that cannot be looked at is there, and `map` says why.
+        let is_missing = |path: &PathBuf| matches!(path.try_exists(), Ok(false));
+        let mut missing = (1..=name.count).map(|no| name.path_of(no)).filter(is_missing);
+        if let Some(path) = missing.next() {
+            return Err(Error::MissingShard { path, missing: 1 + missing.count() as u64, count: name.count });
         }
-        let mut set = Building::default();
-        for path in &there {
-            set.add(path, map(path)?)?;
+        let first = name.path_of(1);
+        let mut set = Building::new(&first, map(&first)?)?;
+        for no in 2..=name.count {
+            let path = name.path_of(no);
+            set.add(&path, map(&path)?)?;
         }
         set.finish_set(name.count)
     }
@@ -124,11 +124,8 @@ impl ShardSet {
     }
 
     fn from_buffer(label: &str, buffer: Buffer) -> Result<Self, Error> {
-        let mut set = Building::default();
-        set.add(Path::new(label), buffer)?;
-        if let Some(count) = set.first()?.u64_opt(SPLIT_COUNT)?
-            && count > 1
-        {
+        let set = Building::new(Path::new(label), buffer)?;
+        if let Some(count) = set.said_count() {
             return Err(Error::SetInMemory { path: label.into(), count });
         }
         set.finish_single()
@@ -178,83 +175,105 @@ fn map(path: &Path) -> Result<Buffer, Error> {
     Buffer::map(&file).map_err(unreadable)
 }
 
-/// A set of which some shards have been read.
-#[derive(Default)]
-struct Building {
-    shards: Vec<Shard>,
-    metadata: Option<Metadata>,
+/// One file that has been read and checked by itself.
+struct Part {
+    shard: Shard,
+    placing: Placing,
+    metadata: Metadata,
     tensors: Vec<Tensor>,
     header_bytes: u64,
-    /// `split.no`, `split.count`, `split.tensors.count` of each shard.
-    splits: Vec<[Option<u64>; 3]>,
+}
+
+/// What a shard says of its place in the set.
+struct Placing {
+    no: Option<u64>,
+    count: Option<u64>,
+    tensors: Option<u64>,
+}
+
+impl Part {
+    fn read(path: &Path, buffer: Buffer, index: usize, budget: Budget) -> Result<Self, Error> {
+        let header = Header::read(path, &buffer, budget)?;
+        let buffer = Arc::new(buffer);
+        let shard = Shard { path: path.into(), file_bytes: buffer.len() as u64, data_start: header.data_start };
+        let at =
+            Place { path, buffer: &buffer, shard: index, data_start: header.data_start, alignment: header.alignment };
+        let tensors = at.tensors(header.tensors)?;
+        let metadata = header.metadata;
+        let placing = Placing {
+            no: metadata.u64_opt(SPLIT_NO)?,
+            count: metadata.u64_opt(SPLIT_COUNT)?,
+            tensors: metadata.u64_opt(SPLIT_TENSORS)?,
+        };
+        Ok(Self { shard, placing, metadata, tensors, header_bytes: header.len })
+    }
+}
+
+/// A set of which the first shard, and maybe more, have been read.
+struct Building {
+    metadata: Metadata,
+    tensors: Vec<Tensor>,
+    shards: Vec<Shard>,
+    placings: Vec<Placing>,
+    budget: Budget,
 }
 
 impl Building {
+    fn new(path: &Path, buffer: Buffer) -> Result<Self, Error> {
+        let budget = Budget { header_bytes: MAX_HEADER_BYTES, tensors: MAX_TENSORS };
+        let Part { shard, placing, metadata, tensors, header_bytes } = Part::read(path, buffer, 0, budget)?;
+        let budget = budget.less(header_bytes, tensors.len());
+        Ok(Self { metadata, tensors, shards: vec![shard], placings: vec![placing], budget })
+    }
+
     fn add(&mut self, path: &Path, buffer: Buffer) -> Result<(), Error> {
-        let budget = Budget {
-            header_bytes: MAX_HEADER_BYTES - self.header_bytes,
-            tensors: MAX_TENSORS - self.tensors.len() as u64,
-        };
-        let header = Header::read(path, &buffer, budget)?;
-        let buffer = Arc::new(buffer);
-        let shard = self.shards.len() as u32; // at most MAX_SHARDS
-        let file_bytes = buffer.len() as u64;
-        tensor::place(path, &buffer, shard, header.data_start, header.alignment, header.tensors, &mut self.tensors)?;
-        self.header_bytes += header.len;
-        self.shards.push(Shard { path: path.into(), file_bytes, data_start: header.data_start });
-        let keys = header.metadata;
-        self.splits.push([keys.u64_opt(SPLIT_NO)?, keys.u64_opt(SPLIT_COUNT)?, keys.u64_opt(SPLIT_TENSORS)?]);
-        match &self.metadata {
-            None => self.metadata = Some(keys),
-            Some(first) => same_model(first, &keys)?,
-        }
+        let part = Part::read(path, buffer, self.shards.len(), self.budget)?;
+        same_model(&self.metadata, &part.metadata)?;
+        self.budget = self.budget.less(part.header_bytes, part.tensors.len());
+        self.shards.push(part.shard);
+        self.placings.push(part.placing);
+        self.tensors.extend(part.tensors);
         Ok(())
     }
 
-    fn first(&self) -> Result<&Metadata, Error> {
-        self.metadata
-            .as_ref()
-            .ok_or_else(|| Error::Open { path: PathBuf::new(), source: io::ErrorKind::NotFound.into() })
+    /// Shards this file says its model has, if that is more than this one.
+    fn said_count(&self) -> Option<u64> {
+        self.placings[0].count.filter(|&count| count > 1)
     }
 
     /// A file that is a whole model: the split keys may be absent, but must not say otherwise.
     fn finish_single(self) -> Result<ShardSet, Error> {
-        let tensors = self.tensors.len() as u64;
-        if let (Some(shard), Some(&[no, count, total])) = (self.shards.first(), self.splits.first()) {
-            agree(&shard.path, SPLIT_COUNT, count.unwrap_or(1), 1)?;
-            agree(&shard.path, SPLIT_NO, no.unwrap_or(0), 0)?;
-            if let Some(expected) = total.filter(|&total| total != tensors) {
-                return Err(Error::TensorCount { path: shard.path.clone(), found: tensors, expected });
-            }
-        }
-        self.finish()
+        let (path, placing) = (&self.shards[0].path, &self.placings[0]);
+        agree(path, SPLIT_COUNT, placing.count.unwrap_or(1), 1)?;
+        agree(path, SPLIT_NO, placing.no.unwrap_or(0), 0)?;
+        let total = placing.tensors;
+        self.finish(total)
     }
 
     fn finish_set(self, count: u64) -> Result<ShardSet, Error> {
         let mut total = None;
-        for (i, (shard, split)) in (0..).zip(self.shards.iter().zip(&self.splits)) {
+        for (i, (shard, placing)) in (0..).zip(self.shards.iter().zip(&self.placings)) {
             let need = |key: &str, value: Option<u64>| {
                 let expected = "a number: the file's name says it is a shard";
                 value.ok_or_else(|| Error::MissingKey { path: shard.path.clone(), key: key.into(), expected })
             };
-            let [no, said, tensors] = *split;
-            agree(&shard.path, SPLIT_COUNT, need(SPLIT_COUNT, said)?, count)?;
-            agree(&shard.path, SPLIT_NO, need(SPLIT_NO, no)?, i)?;
-            let tensors = need(SPLIT_TENSORS, tensors)?;
+            agree(&shard.path, SPLIT_COUNT, need(SPLIT_COUNT, placing.count)?, count)?;
+            agree(&shard.path, SPLIT_NO, need(SPLIT_NO, placing.no)?, i)?;
+            let tensors = need(SPLIT_TENSORS, placing.tensors)?;
             agree(&shard.path, SPLIT_TENSORS, tensors, *total.get_or_insert(tensors))?;
         }
-        let found = self.tensors.len() as u64;
-        match (self.shards.first(), total.filter(|&expected| expected != found)) {
-            (Some(shard), Some(expected)) => Err(Error::TensorCount { path: shard.path.clone(), found, expected }),
-            _ => self.finish(),
-        }
+        self.finish(total)
     }
 
-    fn finish(self) -> Result<ShardSet, Error> {
-        let metadata = self.first()?.clone();
-        let Self { shards, tensors, .. } = self;
+    /// `total` is how many tensors the set says it has.
+    fn finish(self, total: Option<u64>) -> Result<ShardSet, Error> {
+        let Self { metadata, tensors, shards, .. } = self;
+        let found = tensors.len() as u64;
+        if let Some(expected) = total.filter(|&total| total != found) {
+            return Err(Error::TensorCount { path: shards[0].path.clone(), found, expected });
+        }
         let mut by_name: Vec<u32> = (0..).take(tensors.len()).collect();
-        // Stable, so that of two with one name the earlier shard's is the first.
+        // Stable, so that of two with one name the first stays first.
         by_name.sort_by_key(|&i| tensors[i as usize].name());
         for two in by_name.windows(2) {
             let [first, again] = [&tensors[two[0] as usize], &tensors[two[1] as usize]];
@@ -266,7 +285,7 @@ impl Building {
                 });
             }
         }
-        let label = shards.first().map(|s| s.path.display().to_string()).unwrap_or_default();
+        let label = shards[0].path.display().to_string();
         Ok(ShardSet { inner: Arc::new(Inner { label, shards, metadata, tensors, by_name }) })
     }
 }

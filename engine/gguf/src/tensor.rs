@@ -71,78 +71,81 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// Gives the entries of one file their places and appends them to `tensors`: gguf-qwen4exp.md 7, rows "offset" and
-/// "shorter than".
-pub(crate) fn place(
-    path: &Path,
-    buffer: &Arc<Buffer>,
-    shard: u32,
-    data_start: u64,
-    alignment: u64,
-    entries: Vec<TensorEntry>,
-    tensors: &mut Vec<Tensor>,
-) -> Result<(), Error> {
-    let len = buffer.len() as u64;
-    let data_len = len.saturating_sub(data_start);
-    let outside = |e: &TensorEntry| Error::TensorOutsideFile {
-        path: path.into(),
-        tensor: e.name.to_string(),
-        offset: e.offset,
-        bytes: e.byte_len,
-        len: data_len,
-    };
-    let mut order: Vec<u32> = (0..).take(entries.len()).collect();
-    order.sort_unstable_by_key(|&i| entries[i as usize].offset);
+/// Where the tensors of one file are to lie.
+pub(crate) struct Place<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) buffer: &'a Arc<Buffer>,
+    /// Index in the set.
+    pub(crate) shard: usize,
+    pub(crate) data_start: u64,
+    pub(crate) alignment: u64,
+}
 
-    // In ascending offsets each tensor need only be held against the one before it.
-    let mut packed = true;
-    let mut past_end = None;
-    let mut before: Option<(&TensorEntry, u64)> = None;
-    for &i in &order {
-        let e = &entries[i as usize];
-        if !e.offset.is_multiple_of(alignment) {
-            return Err(Error::MisalignedTensor {
-                path: path.into(),
-                tensor: e.name.to_string(),
-                offset: e.offset,
-                alignment,
-            });
-        }
-        let end = e.offset.checked_add(e.byte_len).filter(|end| end.checked_add(data_start).is_some());
-        let end = end.ok_or_else(|| outside(e))?;
-        if let Some((other, other_end)) = before
-            && e.offset < other_end
-        {
-            return Err(Error::OverlappingTensors {
-                path: path.into(),
-                tensor: e.name.to_string(),
-                other: other.name.to_string(),
-                offset: e.offset,
-            });
-        }
-        packed &= Some(e.offset) == before.map_or(Some(0), |(_, end)| end.checked_next_multiple_of(alignment));
-        if end > data_len && past_end.is_none() {
-            past_end = Some(e);
-        }
-        before = Some((e, end));
+impl Place<'_> {
+    /// The entries of the file's table as tensors, if there is room for each: gguf-qwen4exp.md 7, rows "offset" and
+    /// "file shorter".
+    pub(crate) fn tensors(&self, entries: Vec<TensorEntry>) -> Result<Vec<Tensor>, Error> {
+        self.check(&entries)?;
+        let tensor = |e: TensorEntry| Tensor {
+            name: e.name,
+            ne: e.ne,
+            rank: e.rank,
+            shard: self.shard as u32, // at most MAX_SHARDS
+            layout: e.layout,
+            byte_len: e.byte_len,
+            file_offset: self.data_start + e.offset,
+            buffer: self.buffer.clone(),
+        };
+        Ok(entries.into_iter().map(tensor).collect())
     }
-    if let (Some(e), Some((_, end))) = (past_end, before) {
-        // Tensors without a gap from the first to the last: only the end of the file is lost.
-        return Err(if packed {
-            Error::Truncated { path: path.into(), tensor: e.name.to_string(), len, expected: data_start + end }
-        } else {
-            outside(e)
-        });
+
+    fn check(&self, entries: &[TensorEntry]) -> Result<(), Error> {
+        let path = self.path;
+        let data_len = (self.buffer.len() as u64).saturating_sub(self.data_start);
+        let outside = |e: &TensorEntry| Error::TensorOutsideFile {
+            path: path.into(),
+            tensor: e.name.to_string(),
+            offset: e.offset,
+            bytes: e.byte_len,
+            len: data_len,
+        };
+        let mut order: Vec<u32> = (0..).take(entries.len()).collect();
+        order.sort_unstable_by_key(|&i| entries[i as usize].offset);
+
+        // In ascending offsets each tensor need only be held against the one before it.
+        let mut packed = true;
+        let mut cut = None;
+        let mut before: Option<(&TensorEntry, u64)> = None;
+        for e in order.iter().map(|&i| &entries[i as usize]) {
+            let (offset, alignment) = (e.offset, self.alignment);
+            if !offset.is_multiple_of(alignment) {
+                return Err(Error::MisalignedTensor {
+                    path: path.into(),
+                    tensor: e.name.to_string(),
+                    offset,
+                    alignment,
+                });
+            }
+            let end = offset.checked_add(e.byte_len).filter(|end| end.checked_add(self.data_start).is_some());
+            let end = end.ok_or_else(|| outside(e))?;
+            if let Some((other, other_end)) = before
+                && offset < other_end
+            {
+                let (tensor, other) = (e.name.to_string(), other.name.to_string());
+                return Err(Error::OverlappingTensors { path: path.into(), tensor, other, offset });
+            }
+            packed &= Some(offset) == before.map_or(Some(0), |(_, end)| end.checked_next_multiple_of(alignment));
+            if end > data_len && cut.is_none() {
+                cut = Some(e);
+            }
+            before = Some((e, end));
+        }
+        let (Some(e), Some((_, end))) = (cut, before) else { return Ok(()) };
+        if !packed {
+            return Err(outside(e));
+        }
+        // The tensors lie without a gap from the first to the last, so the table is sound: the file ends too early.
+        let (len, expected) = (self.buffer.len() as u64, self.data_start + end);
+        Err(Error::Truncated { path: path.into(), tensor: e.name.to_string(), len, expected })
     }
-    tensors.extend(entries.into_iter().map(|e| Tensor {
-        name: e.name,
-        ne: e.ne,
-        rank: e.rank,
-        shard,
-        layout: e.layout,
-        byte_len: e.byte_len,
-        file_offset: data_start + e.offset,
-        buffer: buffer.clone(),
-    }));
-    Ok(())
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::error::shown;
+
 /// One metadata value.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // the variants are the container's value types under their own names
@@ -116,10 +118,7 @@ impl fmt::Display for Value {
             Self::F32(v) => write!(f, "f32 {v}"),
             Self::F64(v) => write!(f, "f64 {v}"),
             Self::Bool(v) => write!(f, "bool {v}"),
-            Self::String(v) if v.chars().count() > 40 => {
-                write!(f, "string {:?}..", v.chars().take(40).collect::<String>())
-            }
-            Self::String(v) => write!(f, "string {v:?}"),
+            Self::String(v) => write!(f, "string `{}`", shown(v)),
             Self::Array(array) => write!(f, "array of {} {}", array.len(), array.element_kind()),
         }
     }
@@ -205,8 +204,21 @@ pub(crate) fn string_bytes(s: &[u8]) -> Vec<u8> {
 }
 
 impl StrArray {
-    pub(crate) fn with_capacity(strings: usize, bytes: usize) -> Self {
-        Self { text: String::with_capacity(bytes), ends: Vec::with_capacity(strings) }
+    /// Strings that end in `text` at `ends`, ascending up to its length. Gives back the first one that is not UTF-8, with
+    /// its number.
+    pub(crate) fn new(text: Vec<u8>, ends: Vec<usize>) -> Result<Self, (usize, Vec<u8>)> {
+        let starts = |i: usize| if i == 0 { 0 } else { ends[i - 1] };
+        let broken = |text: &[u8]| {
+            let i = (0..ends.len()).find(|&i| std::str::from_utf8(&text[starts(i)..ends[i]]).is_err()).unwrap_or(0);
+            (i, text[starts(i)..ends[i]].to_vec())
+        };
+        let text = String::from_utf8(text).map_err(|e| broken(e.as_bytes()))?;
+        // Text that is sound as a whole can still be cut inside a character.
+        if ends.iter().all(|&end| text.is_char_boundary(end)) {
+            Ok(Self { text, ends })
+        } else {
+            Err(broken(text.as_bytes()))
+        }
     }
 
     /// Adds one string at the end.

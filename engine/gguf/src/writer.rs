@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    error::Error,
+    error::{Error, shown},
     header::{self, ALIGNMENT_KEY},
     layout::type_layout,
     limits::{MAX_HEADER_BYTES, MAX_KEYS, MAX_SHARDS, MAX_TENSORS},
@@ -127,7 +127,7 @@ impl<'a> Writer<'a> {
         let plan = self.plan(&label)?;
         let ranges = plan.cut(split);
         let count = ranges.len() as u64;
-        check_count(&label, "the number of shards", count, MAX_SHARDS)?;
+        header::at_most(&label, "the number of shards", count, MAX_SHARDS)?;
         let mut paths = Vec::new();
         for (no, range) in (0u16..).zip(ranges) {
             let mut keys: Vec<RawKv> = self.kv.iter().map(|(key, value)| RawKv::new(key, value)).collect();
@@ -150,8 +150,8 @@ impl<'a> Writer<'a> {
     }
 
     fn plan(&self, path: &Path) -> Result<Plan, Error> {
-        check_count(path, "the number of keys", self.kv.len() as u64, MAX_KEYS)?;
-        check_count(path, "the number of tensors", self.tensors.len() as u64, MAX_TENSORS)?;
+        header::at_most(path, "the number of keys", self.kv.len() as u64, MAX_KEYS)?;
+        header::at_most(path, "the number of tensors", self.tensors.len() as u64, MAX_TENSORS)?;
         let mut names = HashSet::new();
         if let Some((key, _)) = self.kv.iter().find(|(key, _)| !names.insert(key)) {
             return Err(Error::DuplicateKey { path: path.into(), key: key.clone() });
@@ -205,13 +205,13 @@ impl<'a> Writer<'a> {
     }
 
     fn create(&self, path: &Path, plan: &Plan, part: &Part) -> Result<(), Error> {
-        let failed = |source| Error::Write { path: path.into(), tensor: None, source };
+        let failed = |source| Error::Write { path: path.into(), at: "the header".into(), source };
         let mut out = BufWriter::with_capacity(1 << 20, File::create(path).map_err(failed)?);
         self.write_part(path, plan, part, &mut out)
     }
 
     fn write_part(&self, path: &Path, plan: &Plan, part: &Part, out: &mut impl Write) -> Result<(), Error> {
-        let failed = |source| Error::Write { path: path.into(), tensor: None, source };
+        let failed = |source| Error::Write { path: path.into(), at: "the header".into(), source };
         let header = self.raw(plan, part).header();
         let header_bytes = header.len() as u64;
         if header_bytes > MAX_HEADER_BYTES {
@@ -226,7 +226,8 @@ impl<'a> Writer<'a> {
     fn write_data(&self, path: &Path, plan: &Plan, part: &Part, out: &mut impl Write) -> Result<(), Error> {
         for i in part.range.clone() {
             let t = &self.tensors[i];
-            let failed = |source| Error::Write { path: path.into(), tensor: Some(t.name.clone()), source };
+            let failed =
+                |source| Error::Write { path: path.into(), at: format!("tensor `{}`", shown(&t.name)), source };
             match &t.bytes {
                 Bytes::Ready(bytes) => out.write_all(bytes).map_err(failed)?,
                 Bytes::Streamed(fill) => {
@@ -249,13 +250,6 @@ impl Source<'_> {
         }
         Err(Error::WrongLength { path: path.into(), tensor: self.name.clone(), found, expected })
     }
-}
-
-fn check_count(path: &Path, what: &str, found: u64, most: u64) -> Result<(), Error> {
-    if found <= most {
-        return Ok(());
-    }
-    Err(Error::CountTooLarge { path: path.into(), what: what.into(), found, most })
 }
 
 fn write_zeros(out: &mut impl Write, n: u64) -> io::Result<()> {
