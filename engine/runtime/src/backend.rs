@@ -120,7 +120,9 @@ pub struct LogitEdit {
 /// One turn of the speculative cycle.
 #[derive(Debug, Clone)]
 pub struct RoundRequest<'a> {
-    /// Drafts to chain after this round's last token, for the next round: 0..=[`MAX_DEPTH`], 0 = serial.
+    /// Drafts to chain after this round's last token, for the next round: 0..=[`MAX_DEPTH`], 0 = serial. They
+    /// may reach past the budget or the context (how many tokens this round commits is not known when it is asked for); what
+    /// does is never verified.
     pub next_depth: usize,
     /// Verifies these instead of the drafts the timeline holds (tests, grammars, n-gram look-up).
     pub drafts: Option<&'a [TokenId]>,

@@ -16,7 +16,7 @@ use crate::backend::{CHUNK_TOKENS, TokenId};
 use crate::snapshot::Snapshot;
 
 /// Tokens at a prompt's end that its continuation may not repeat: a chat's opening of the answer.
-const OPENING_TOKENS: usize = 32;
+const OPENING_TOKENS: usize = 16;
 
 /// Snapshots of one session, least recently useful first.
 #[derive(Debug, Default)]
@@ -131,12 +131,13 @@ mod tests {
         let store = SnapshotStore::new(2);
         let mut live = run(300);
         live[200] = 999;
-        assert_eq!(store.cuts(&live, &run(400), 0..400), [192, 320]);
-        assert_eq!(store.cuts(&[], &run(400), 0..400), [320]);
-        assert_eq!(store.cuts(&[], &run(400), 330..400), [0usize; 0]);
-        assert_eq!(store.cuts(&run(300), &run(400), 300..400), [320]);
-        assert_eq!(store.cuts(&[], &run(95), 0..95), [0usize; 0]);
-        assert_eq!(store.cuts(&[], &run(96), 0..96), [64]);
+        assert_eq!(store.cuts(&live, &run(400), 0..400), [192, 384]);
+        assert_eq!(store.cuts(&[], &run(399), 0..399), [320]);
+        assert_eq!(store.cuts(&[], &run(400), 0..400), [384]);
+        assert_eq!(store.cuts(&[], &run(399), 330..399), [0usize; 0]);
+        assert_eq!(store.cuts(&run(300), &run(399), 300..399), [320]);
+        assert_eq!(store.cuts(&[], &run(79), 0..79), [0usize; 0]);
+        assert_eq!(store.cuts(&[], &run(80), 0..80), [64]);
         assert_eq!(SnapshotStore::new(0).cuts(&[], &run(400), 0..400), [0usize; 0]);
     }
 
