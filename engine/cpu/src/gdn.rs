@@ -1,0 +1,423 @@
+//! Gated delta net (qwen4exp.md 4): recurrent for decode and verify rows, chunked for prefill.
+
+use cudafast_model::{GdnWeights, Hyperparams};
+
+use crate::math::{self, axpy, dot_inline, exp, sigmoid, silu, small_gemm, softplus, sum_squares};
+use crate::matmul::{Operand, matmul};
+use crate::model::{Model, Phase, Rows};
+use crate::simd::{self, Kernel};
+use crate::state::{GdnLayer, GdnRow};
+
+/// Added to the sum of squares of q and k; a constant, not the file's epsilon.
+const L2_EPS: f32 = 1e-6;
+
+/// `x: [T][H]` to `[T][H]`, advancing the layer's state.
+pub(crate) fn forward(model: &Model, w: &GdnWeights, layer: &mut GdnLayer, x: &[f32], rows: Rows) -> Vec<f32> {
+    let hp = &model.hp;
+    let gdn = &hp.gdn;
+    let n = x.len() / hp.hidden;
+    let operand = Operand::new(x, hp.hidden, model.precision);
+    let project = |m: cudafast_model::MatrixRef<'_>| {
+        let mut y = vec![0.0; n * m.rows];
+        matmul(&model.pool, m, &operand, &mut y);
+        y
+    };
+    let u = project(w.qkv.view());
+    let z = project(w.gate.view());
+    let gates = Gates::new(w, &project(w.alpha.view()), &project(w.beta.view()), gdn.value_heads);
+
+    let mut y = vec![0.0; u.len()];
+    convolve(w.conv.as_slice(), layer.conv.settle(), &u, gdn.qkv_channels(), 1, &mut y);
+    match rows.phase {
+        Phase::Decode => layer.conv.log(&u),
+        Phase::Prefill => layer.conv.append(&u),
+    }
+    drop(u);
+    silu_in_place(&mut y);
+    norm_queries_and_keys(&mut y, hp);
+
+    let inner = gdn.inner();
+    let mut o = vec![0.0; n * inner];
+    match rows.phase {
+        Phase::Decode => recurrent(model, layer, &y, &gates, &mut o),
+        Phase::Prefill => chunked(model, layer, &y, &gates, rows.position, &mut o),
+    }
+
+    math::rms_norm(&mut o, w.norm.as_slice(), gdn.head_dim, hp.rms_eps);
+    gate_in_place(&mut o, &z);
+    let mut out = vec![0.0; n * hp.hidden];
+    matmul(&model.pool, w.out.view(), &Operand::new(&o, inner, model.precision), &mut out);
+    out
+}
+
+/// Per row and value head: log decay `g <= 0` and update rate `beta`.
+struct Gates {
+    g: Vec<f32>,
+    beta: Vec<f32>,
+    heads: usize,
+}
+
+impl Gates {
+    fn new(w: &GdnWeights, a: &[f32], b: &[f32], heads: usize) -> Self {
+        let scale = w.a.as_slice().iter().zip(w.dt_bias.as_slice()).cycle();
+        let g = a.iter().zip(scale).map(|(a, (ssm_a, bias))| ssm_a * softplus(a + bias)).collect();
+        Self { g, beta: b.iter().map(|b| sigmoid(*b)).collect(), heads }
+    }
+    #[inline(always)]
+    fn at(&self, row: usize, head: usize) -> (f32, f32) {
+        let i = row * self.heads + head;
+        (self.g[i], self.beta[i])
+    }
+}
+
+/// Causal convolution, channel by channel: `y[t][c] = sum_j taps[c][j] * u[t - (K-1-j) * dilation][c]`, `j` ascending,
+/// rows before the first taken from `history`. `taps: [C][K]`, `history: [(K-1) * dilation][C]`.
+pub(crate) fn convolve(taps: &[f32], history: &[f32], u: &[f32], channels: usize, dilation: usize, y: &mut [f32]) {
+    struct Conv<'a> {
+        taps: &'a [f32],
+        history: &'a [f32],
+        u: &'a [f32],
+        channels: usize,
+        dilation: usize,
+        y: &'a mut [f32],
+    }
+    impl Kernel for Conv<'_> {
+        type Out = ();
+        #[inline(always)]
+        fn run(self) {
+            let Conv { taps, history, u, channels, dilation, y } = self;
+            let kernel = taps.len() / channels;
+            let past = history.len() / channels;
+            for (t, y) in y.chunks_exact_mut(channels).enumerate() {
+                y.fill(0.0);
+                for j in 0..kernel {
+                    // Row t of `u` is row past + t of history followed by u.
+                    let row = past + t - (kernel - 1 - j) * dilation;
+                    let source = if row < past { &history[row * channels..] } else { &u[(row - past) * channels..] };
+                    for ((y, s), taps) in y.iter_mut().zip(source).zip(taps.chunks_exact(kernel)) {
+                        *y = taps[j].mul_add(*s, *y);
+                    }
+                }
+            }
+        }
+    }
+    simd::run(Conv { taps, history, u, channels, dilation, y });
+}
+
+fn silu_in_place(y: &mut [f32]) {
+    struct Silu<'a>(&'a mut [f32]);
+    impl Kernel for Silu<'_> {
+        type Out = ();
+        #[inline(always)]
+        fn run(self) {
+            for v in self.0 {
+                *v = silu(*v);
+            }
+        }
+    }
+    simd::run(Silu(y));
+}
+
+/// `o *= sigmoid(z)`: the output gate is a sigmoid, not a silu.
+fn gate_in_place(o: &mut [f32], z: &[f32]) {
+    struct Gate<'a>(&'a mut [f32], &'a [f32]);
+    impl Kernel for Gate<'_> {
+        type Out = ();
+        #[inline(always)]
+        fn run(self) {
+            for (o, z) in self.0.iter_mut().zip(self.1) {
+                *o *= sigmoid(*z);
+            }
+        }
+    }
+    simd::run(Gate(o, z));
+}
+
+/// L2 norm per head of q and k, q also scaled by `1 / sqrt(dim)`; v stays.
+fn norm_queries_and_keys(y: &mut [f32], hp: &Hyperparams) {
+    struct Norm<'a>(&'a mut [f32], usize, usize, usize);
+    impl Kernel for Norm<'_> {
+        type Out = ();
+        #[inline(always)]
+        fn run(self) {
+            let Norm(y, channels, heads, dim) = self;
+            let query_scale = 1.0 / (dim as f32).sqrt();
+            for row in y.chunks_exact_mut(channels) {
+                for (i, head) in row.chunks_exact_mut(dim).take(2 * heads).enumerate() {
+                    let mut scale = 1.0 / (sum_squares(head) + L2_EPS).sqrt();
+                    if i < heads {
+                        scale *= query_scale;
+                    }
+                    for v in head {
+                        *v *= scale;
+                    }
+                }
+            }
+        }
+    }
+    simd::run(Norm(y, hp.gdn.qkv_channels(), hp.gdn.key_heads, hp.gdn.head_dim));
+}
+
+/// Views of one post-convolution row.
+#[derive(Clone, Copy)]
+struct Qkv<'a> {
+    y: &'a [f32],
+    channels: usize,
+    key_heads: usize,
+    dim: usize,
+}
+
+impl<'a> Qkv<'a> {
+    fn new(y: &'a [f32], hp: &Hyperparams) -> Self {
+        Self { y, channels: hp.gdn.qkv_channels(), key_heads: hp.gdn.key_heads, dim: hp.gdn.head_dim }
+    }
+    #[inline(always)]
+    fn head(&self, row: usize, head: usize) -> &'a [f32] {
+        &self.y[row * self.channels + head * self.dim..][..self.dim]
+    }
+    #[inline(always)]
+    fn q(&self, row: usize, key_head: usize) -> &'a [f32] {
+        self.head(row, key_head)
+    }
+    #[inline(always)]
+    fn k(&self, row: usize, key_head: usize) -> &'a [f32] {
+        self.head(row, self.key_heads + key_head)
+    }
+    #[inline(always)]
+    fn v(&self, row: usize, value_head: usize) -> &'a [f32] {
+        self.head(row, 2 * self.key_heads + value_head)
+    }
+    fn rows(&self) -> usize {
+        self.y.len() / self.channels
+    }
+}
+
+/// Row by row on top of the base state, which stays as it was: the rows are logged, and those that are accepted are
+/// replayed into the base by the next use.
+fn recurrent(model: &Model, layer: &mut GdnLayer, y: &[f32], gates: &Gates, o: &mut [f32]) {
+    let hp = &model.hp;
+    let dim = hp.gdn.head_dim;
+    let heads = hp.gdn.value_heads;
+    let qkv = Qkv::new(y, hp);
+    let n = qkv.rows();
+    let pending = layer.take_accepted();
+
+    // One work item per head: its state, its outputs and its update vectors.
+    let mut items: Vec<HeadWork<'_>> = layer
+        .s
+        .chunks_exact_mut(dim * dim)
+        .map(|s| HeadWork { s, o: vec![0.0; n * dim], delta: vec![0.0; n * dim] })
+        .collect();
+    let bytes = heads * dim * dim * size_of::<f32>();
+    model.pool.split(&mut items, 1, bytes, |first, items| {
+        let mut scratch = vec![0.0; if n > 1 { dim * dim } else { 0 }];
+        for (i, item) in items.iter_mut().enumerate() {
+            let head = first + i;
+            replay(item.s, &pending, head, hp);
+            let (o, delta) = (&mut item.o[..], &mut item.delta[..]);
+            simd::run(HeadRows { qkv, gates, head, base: item.s, scratch: &mut scratch, o, delta });
+        }
+    });
+    let outputs: Vec<(Vec<f32>, Vec<f32>)> = items.into_iter().map(|item| (item.o, item.delta)).collect();
+    for (head, (out, _)) in outputs.iter().enumerate() {
+        for (t, out) in out.chunks_exact(dim).enumerate() {
+            o[(t * heads + head) * dim..][..dim].copy_from_slice(out);
+        }
+    }
+    layer.rows = (0..n)
+        .map(|t| GdnRow {
+            decay: (0..heads).map(|h| exp(gates.at(t, h).0)).collect(),
+            k: qkv.y[t * qkv.channels + qkv.key_heads * dim..][..qkv.key_heads * dim].to_vec(),
+            delta: outputs.iter().flat_map(|(_, delta)| &delta[t * dim..(t + 1) * dim]).copied().collect(),
+        })
+        .collect();
+}
+
+struct HeadWork<'a> {
+    s: &'a mut [f32],
+    o: Vec<f32>,
+    delta: Vec<f32>,
+}
+
+/// The recurrence of one value head over the rows of a round. Only rows before the last need a state to be written.
+struct HeadRows<'a> {
+    qkv: Qkv<'a>,
+    gates: &'a Gates,
+    head: usize,
+    base: &'a [f32],
+    scratch: &'a mut [f32],
+    o: &'a mut [f32],
+    delta: &'a mut [f32],
+}
+
+impl Kernel for HeadRows<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let Self { qkv, gates, head, base, scratch, o, delta } = self;
+        let dim = qkv.dim;
+        // Tiled pairing: h / 3 reads as fluent garbage.
+        let key_head = head % qkv.key_heads;
+        let n = qkv.rows();
+        for (t, (o, delta)) in o.chunks_exact_mut(dim).zip(delta.chunks_exact_mut(dim)).enumerate() {
+            let (g, beta) = gates.at(t, head);
+            let (q, k, v) = (qkv.q(t, key_head), qkv.k(t, key_head), qkv.v(t, head));
+            let decay = exp(g);
+            let s = if t == 0 { base } else { &scratch[..] };
+            // delta = beta * (v - S^T k) on the decayed S.
+            delta.fill(0.0);
+            for (row, k) in s.chunks_exact(dim).zip(k) {
+                for (s, acc) in row.iter().zip(delta.iter_mut()) {
+                    *acc = k.mul_add(*s * decay, *acc);
+                }
+            }
+            for (d, v) in delta.iter_mut().zip(v) {
+                *d = beta * (v - *d);
+            }
+            // S = decayed S + k delta^T, and o = S^T q.
+            o.fill(0.0);
+            if t + 1 == n {
+                for ((row, k), q) in s.chunks_exact(dim).zip(k).zip(q) {
+                    for ((s, d), acc) in row.iter().zip(delta.iter()).zip(o.iter_mut()) {
+                        *acc = q.mul_add(k.mul_add(*d, *s * decay), *acc);
+                    }
+                }
+            } else {
+                if t == 0 {
+                    scratch.copy_from_slice(base);
+                }
+                for ((row, k), q) in scratch.chunks_exact_mut(dim).zip(k).zip(q) {
+                    for ((s, d), acc) in row.iter_mut().zip(delta.iter()).zip(o.iter_mut()) {
+                        *s = k.mul_add(*d, *s * decay);
+                        *acc = q.mul_add(*s, *acc);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Applies logged updates to one head's `S`: the same operations in the same order as the rows that were logged.
+pub(crate) fn replay(s: &mut [f32], rows: &[GdnRow], head: usize, hp: &Hyperparams) {
+    struct Replay<'a>(&'a mut [f32], f32, &'a [f32], &'a [f32]);
+    impl Kernel for Replay<'_> {
+        type Out = ();
+        #[inline(always)]
+        fn run(self) {
+            let Replay(s, decay, k, delta) = self;
+            for (row, k) in s.chunks_exact_mut(delta.len()).zip(k) {
+                for (s, d) in row.iter_mut().zip(delta) {
+                    *s = k.mul_add(*d, *s * decay);
+                }
+            }
+        }
+    }
+    let dim = hp.gdn.head_dim;
+    let key_head = head % hp.gdn.key_heads;
+    for row in rows {
+        let k = &row.k[key_head * dim..(key_head + 1) * dim];
+        let delta = &row.delta[head * dim..(head + 1) * dim];
+        simd::run(Replay(s, row.decay[head], k, delta));
+    }
+}
+
+/// Chunks cut at absolute multiples of [`CHUNK_TOKENS`](cudafast_runtime::CHUNK_TOKENS).
+fn chunked(model: &Model, layer: &mut GdnLayer, y: &[f32], gates: &Gates, position: usize, o: &mut [f32]) {
+    let hp = &model.hp;
+    let dim = hp.gdn.head_dim;
+    let heads = hp.gdn.value_heads;
+    let qkv = Qkv::new(y, hp);
+    let n = qkv.rows();
+    let pending = layer.take_accepted();
+    let mut items: Vec<(&mut [f32], Vec<f32>)> =
+        layer.s.chunks_exact_mut(dim * dim).map(|s| (s, vec![0.0; n * dim])).collect();
+    let bytes = n * heads * dim * dim * size_of::<f32>() / 8;
+    model.pool.split(&mut items, 1, bytes, |first, items| {
+        for (i, (s, o)) in items.iter_mut().enumerate() {
+            replay(s, &pending, first + i, hp);
+            let mut start = 0;
+            while start < n {
+                let end = n.min(start + cudafast_runtime::CHUNK_TOKENS - (position + start) % cudafast_runtime::CHUNK_TOKENS);
+                let o = &mut o[start * dim..end * dim];
+                simd::run(Chunk { qkv, gates, head: first + i, rows: start..end, s, o });
+                start = end;
+            }
+        }
+    });
+    for (head, (_, out)) in items.iter().enumerate() {
+        for (t, out) in out.chunks_exact(dim).enumerate() {
+            o[(t * heads + head) * dim..][..dim].copy_from_slice(out);
+        }
+    }
+}
+
+/// One chunk of one value head (qwen4exp.md 4, chunked form), solved for the update vectors directly:
+/// `delta_i = beta_i (v_i - e^{G_i} S0^T k_i) - sum_{j<i} beta_i e^{G_i - G_j} (k_i . k_j) delta_j`, which is
+/// `U - Wk S0` of the two-solve form with one solve less. Row `i` reads rows `<= i` only, in ascending order, so its bits do
+/// not depend on how many rows follow in the chunk.
+struct Chunk<'a> {
+    qkv: Qkv<'a>,
+    gates: &'a Gates,
+    head: usize,
+    rows: std::ops::Range<usize>,
+    s: &'a mut [f32],
+    o: &'a mut [f32],
+}
+
+impl Kernel for Chunk<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let Self { qkv, gates, head, rows, s, o } = self;
+        let dim = qkv.dim;
+        let n = rows.len();
+        let key_head = head % qkv.key_heads;
+        let q: Vec<f32> = rows.clone().flat_map(|t| qkv.q(t, key_head)).copied().collect();
+        let k: Vec<f32> = rows.clone().flat_map(|t| qkv.k(t, key_head)).copied().collect();
+        let mut cumulative = Vec::with_capacity(n);
+        let mut total = 0.0f32;
+        for t in rows.clone() {
+            total += gates.at(t, head).0;
+            cumulative.push(total);
+        }
+        let mut from_state = vec![0.0; n * dim];
+        small_gemm(&k, dim, s, dim, &mut from_state);
+        let mut delta = vec![0.0; n * dim];
+        for i in 0..n {
+            let beta = gates.at(rows.start + i, head).1;
+            let decay = exp(cumulative[i]);
+            let (done, rest) = delta.split_at_mut(i * dim);
+            let row = &mut rest[..dim];
+            let v = qkv.v(rows.start + i, head);
+            for ((d, v), old) in row.iter_mut().zip(v).zip(&from_state[i * dim..]) {
+                *d = beta * (v - decay * old);
+            }
+            for (j, earlier) in done.chunks_exact(dim).enumerate() {
+                let a = beta * dot_inline(&k[i * dim..(i + 1) * dim], &k[j * dim..(j + 1) * dim]);
+                axpy(row, -(a * exp(cumulative[i] - cumulative[j])), earlier);
+            }
+        }
+        small_gemm(&q, dim, s, dim, o);
+        for (i, o) in o.chunks_exact_mut(dim).enumerate() {
+            let decay = exp(cumulative[i]);
+            for v in o.iter_mut() {
+                *v *= decay;
+            }
+            for (j, d) in delta.chunks_exact(dim).take(i + 1).enumerate() {
+                let score = dot_inline(&q[i * dim..(i + 1) * dim], &k[j * dim..(j + 1) * dim]);
+                axpy(o, score * exp(cumulative[i] - cumulative[j]), d);
+            }
+        }
+        let last = cumulative[n - 1];
+        let decay = exp(last);
+        for v in s.iter_mut() {
+            *v *= decay;
+        }
+        for (j, d) in delta.chunks_exact(dim).enumerate() {
+            let fade = exp(last - cumulative[j]);
+            for (row, k) in s.chunks_exact_mut(dim).zip(&k[j * dim..(j + 1) * dim]) {
+                axpy(row, k * fade, d);
+            }
+        }
+    }
+}

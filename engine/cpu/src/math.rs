@@ -1,0 +1,208 @@
+//! Scalar functions and f32 folds whose bits do not depend on the machine.
+//!
+//! `exp` is a polynomial in fused arithmetic instead of the C library's, so that every instruction set and every platform
+//! agrees, and so that loops over it vectorise.
+
+use crate::simd::{self, Kernel};
+
+/// Lanes of an f32 dot product: lane `j` folds elements `16 i + j`, ascending, then the tree 8, 4, 2, 1.
+pub(crate) const LANES: usize = 16;
+
+/// `e^x` within 2 ulp; 0 below the normal range, infinity above it. NaN stays NaN.
+#[inline(always)]
+pub(crate) fn exp(x: f32) -> f32 {
+    const LOG2_E: f32 = std::f32::consts::LOG2_E;
+    // ln 2 in two parts: the first has trailing zeros, so `n * LN2_HI` is exact for every n that occurs.
+    const LN2_HI: f32 = 0.693_359_4;
+    const LN2_LO: f32 = -2.121_944_4e-4;
+    // 1.5 * 2^23: adding and subtracting it rounds to the nearest integer, ties to even.
+    const ROUND: f32 = 12_582_912.0;
+    let clamped = x.clamp(-87.4, 88.8);
+    let n = clamped.mul_add(LOG2_E, ROUND) - ROUND;
+    let r = n.mul_add(-LN2_LO, n.mul_add(-LN2_HI, clamped));
+    let mut p = 1.987_569_1e-4_f32;
+    p = p.mul_add(r, 1.398_199_9e-3);
+    p = p.mul_add(r, 8.333_452e-3);
+    p = p.mul_add(r, 4.166_579_6e-2);
+    p = p.mul_add(r, 1.666_666_5e-1);
+    p = p.mul_add(r, 0.5);
+    let poly = (p * r).mul_add(r, r) + 1.0;
+    // Two halves, so that neither power of two leaves the exponent range.
+    let half = (n as i32) >> 1;
+    let rest = n as i32 - half;
+    let scaled = poly * power_of_two(half) * power_of_two(rest);
+    if x < -87.336_54 {
+        0.0
+    } else if x > 88.722_84 {
+        f32::INFINITY
+    } else {
+        scaled
+    }
+}
+
+#[inline(always)]
+fn power_of_two(n: i32) -> f32 {
+    f32::from_bits(((n + 127) as u32) << 23)
+}
+
+/// `1 / (1 + e^-x)`.
+#[inline(always)]
+pub(crate) fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+/// `x * sigmoid(x)`.
+#[inline(always)]
+pub(crate) fn silu(x: f32) -> f32 {
+    x * sigmoid(x)
+}
+
+/// `ln(1 + e^x)`, linear above 20 (qwen4exp.md 4). One value per head, so f64 costs nothing.
+pub(crate) fn softplus(x: f32) -> f32 {
+    if x > 20.0 { x } else { f64::from(x).exp().ln_1p() as f32 }
+}
+
+/// Folds the lanes 8, 4, 2, 1.
+#[inline(always)]
+pub(crate) fn tree(mut lanes: [f32; LANES]) -> f32 {
+    let mut step = LANES / 2;
+    while step > 0 {
+        for j in 0..step {
+            lanes[j] += lanes[j + step];
+        }
+        step /= 2;
+    }
+    lanes[0]
+}
+
+/// `sum a[i] * b[i]` in the order of [`LANES`], fused. Inlined into the caller's instruction set.
+#[inline(always)]
+pub(crate) fn dot_inline(a: &[f32], b: &[f32]) -> f32 {
+    let mut acc = [0.0f32; LANES];
+    let (a_body, a_tail) = a.as_chunks::<LANES>();
+    let (b_body, b_tail) = b.as_chunks::<LANES>();
+    for (x, y) in a_body.iter().zip(b_body) {
+        for j in 0..LANES {
+            acc[j] = x[j].mul_add(y[j], acc[j]);
+        }
+    }
+    for (j, (x, y)) in a_tail.iter().zip(b_tail).enumerate() {
+        acc[j] = x.mul_add(*y, acc[j]);
+    }
+    tree(acc)
+}
+
+/// `sum x[i]^2` in the order of [`LANES`].
+#[inline(always)]
+pub(crate) fn sum_squares(x: &[f32]) -> f32 {
+    dot_inline(x, x)
+}
+
+/// `acc[i] += s * x[i]`, fused.
+#[inline(always)]
+pub(crate) fn axpy(acc: &mut [f32], s: f32, x: &[f32]) {
+    for (a, v) in acc.iter_mut().zip(x) {
+        *a = s.mul_add(*v, *a);
+    }
+}
+
+/// RMS norm in place over groups of `group` channels, gain included (qwen4exp.md 2). `gain` covers one row or repeats
+/// every `gain.len()` channels.
+pub(crate) fn rms_norm(x: &mut [f32], gain: &[f32], group: usize, eps: f32) {
+    struct Rms<'a>(&'a mut [f32], &'a [f32], usize, f32);
+    impl Kernel for Rms<'_> {
+        type Out = ();
+        #[inline(always)]
+        fn run(self) {
+            let Rms(x, gain, group, eps) = self;
+            for row in x.chunks_exact_mut(gain.len()) {
+                for (part, g) in row.chunks_exact_mut(group).zip(gain.chunks_exact(group)) {
+                    let scale = 1.0 / (sum_squares(part) / group as f32 + eps).sqrt();
+                    for (v, g) in part.iter_mut().zip(g) {
+                        *v = *v * scale * g;
+                    }
+                }
+            }
+        }
+    }
+    simd::run(Rms(x, gain, group, eps));
+}
+
+/// `c[i] = sum_k a[i, k] * b[k]` for `a: [n, k]`, `b: [k, m]`, `c: [n, m]`: k ascending, fused, so a row of `c` has the
+/// same bits whatever `n` is. Overwrites `c`.
+#[inline(always)]
+pub(crate) fn small_gemm(a: &[f32], k: usize, b: &[f32], m: usize, c: &mut [f32]) {
+    const TILE: usize = 32;
+    for (a_row, c_row) in a.chunks_exact(k).zip(c.chunks_exact_mut(m)) {
+        let mut start = 0;
+        while start + TILE <= m {
+            let mut acc = [0.0f32; TILE];
+            for (s, b_row) in a_row.iter().zip(b.chunks_exact(m)) {
+                let (tile, _) = b_row[start..].as_chunks::<TILE>();
+                for j in 0..TILE {
+                    acc[j] = s.mul_add(tile[0][j], acc[j]);
+                }
+            }
+            c_row[start..start + TILE].copy_from_slice(&acc);
+            start += TILE;
+        }
+        c_row[start..].fill(0.0);
+        if start < m {
+            for (s, b_row) in a_row.iter().zip(b.chunks_exact(m)) {
+                axpy(&mut c_row[start..], *s, &b_row[start..]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn exp_is_within_two_ulp_of_f64(x in -87.0f32..88.5) {
+            let want = f64::from(x).exp();
+            let got = f64::from(exp(x));
+            prop_assert!((got - want).abs() <= want * 2.4e-7, "{x}: {got} against {want}");
+        }
+
+        #[test]
+        fn every_instruction_set_gives_the_same_dot(x in proptest::collection::vec(-4.0f32..4.0, 0..300)) {
+            struct Dot<'a>(&'a [f32]);
+            impl Kernel for Dot<'_> {
+                type Out = f32;
+                #[inline(always)]
+                fn run(self) -> f32 {
+                    dot_inline(self.0, self.0)
+                }
+            }
+            prop_assert_eq!(simd::run(Dot(&x)).to_bits(), Dot(&x).run().to_bits());
+        }
+
+        #[test]
+        fn a_row_of_small_gemm_does_not_depend_on_the_other_rows(
+            a in proptest::collection::vec(-2.0f32..2.0, 5 * 7),
+            b in proptest::collection::vec(-2.0f32..2.0, 7 * 45),
+        ) {
+            let mut all = vec![f32::NAN; 5 * 45];
+            small_gemm(&a, 7, &b, 45, &mut all);
+            for i in 0..5 {
+                let mut one = vec![f32::NAN; 45];
+                small_gemm(&a[i * 7..(i + 1) * 7], 7, &b, 45, &mut one);
+                prop_assert_eq!(&one[..], &all[i * 45..(i + 1) * 45]);
+            }
+        }
+    }
+
+    #[test]
+    fn exp_saturates_outside_the_normal_range() {
+        assert_eq!(exp(-200.0), 0.0);
+        assert_eq!(exp(f32::NEG_INFINITY), 0.0);
+        assert_eq!(exp(200.0), f32::INFINITY);
+        assert_eq!(exp(0.0), 1.0);
+        assert!(exp(f32::NAN).is_nan());
+    }
+}

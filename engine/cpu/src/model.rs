@@ -1,0 +1,118 @@
+//! The forward pass over the stack (qwen4exp.md 3).
+
+use cudafast_model::{DraftHead, Hyperparams, HyperRead, Layer, Matrix, Mixer, Weights};
+use cudafast_runtime::TokenId;
+
+use crate::matmul::{Operand, matmul};
+use crate::pool::Pool;
+use crate::probe::Probe;
+use crate::rope::Rope;
+use crate::state::{GdnLayer, KvCache, LayerState, TargetState};
+use crate::{HeadNorm, Precision, attention, gdn, hyper, moe, ngram};
+
+/// Weights and what every operation needs beside them.
+pub(crate) struct Model {
+    pub(crate) hp: Hyperparams,
+    pub(crate) weights: Weights,
+    pub(crate) head: Option<DraftHead>,
+    pub(crate) precision: Precision,
+    pub(crate) head_norm: HeadNorm,
+    pub(crate) pool: Pool,
+    pub(crate) rope: Rope,
+}
+
+/// How a run of rows moves the overwrite-class state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// At most `MAX_DEPTH + 1` rows, logged until some are accepted.
+    Decode,
+    /// Final rows; the delta net runs in chunks.
+    Prefill,
+}
+
+/// Rows of one forward: consecutive positions from `position`.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows {
+    pub(crate) position: usize,
+    pub(crate) phase: Phase,
+}
+
+/// The part of the state one block's mixer uses.
+pub(crate) enum MixerState<'a> {
+    Gdn(&'a mut GdnLayer),
+    Attention(&'a mut KvCache),
+}
+
+impl Model {
+    /// Runs the last `n` of `tokens` through the stack; returns the wide residual after the last layer, `[n][W]`.
+    pub(crate) fn forward(
+        &self,
+        state: &mut TargetState,
+        tokens: &[TokenId],
+        n: usize,
+        phase: Phase,
+        probe: &mut dyn Probe,
+    ) -> Vec<f32> {
+        let rows = Rows { position: tokens.len() - n, phase };
+        let mut x = Vec::with_capacity(n * self.hp.wide());
+        for token in &tokens[rows.position..] {
+            let embedding = self.embed(&self.weights.token_embd, *token);
+            for _ in 0..self.hp.streams {
+                x.extend_from_slice(&embedding);
+            }
+        }
+        let TargetState { layers, ngram_conv } = state;
+        for (index, (layer, state)) in self.weights.layers.iter().zip(layers).enumerate() {
+            if let Some(w) = &layer.ngram {
+                ngram::inject(self, w, ngram_conv, &mut x, tokens, rows, probe);
+            }
+            let state = match state {
+                LayerState::Gdn(gdn) => MixerState::Gdn(gdn),
+                LayerState::Attention(kv) => MixerState::Attention(kv),
+            };
+            self.block(layer, state, &mut x, rows, probe, index);
+        }
+        x
+    }
+
+    /// One block on `x: [T][W]`, in place.
+    pub(crate) fn block(
+        &self,
+        layer: &Layer,
+        state: MixerState<'_>,
+        x: &mut [f32],
+        rows: Rows,
+        probe: &mut dyn Probe,
+        index: usize,
+    ) {
+        let (x_in, inject) = hyper::read_inject(self, &layer.hc_mixer, x);
+        let out = match (&layer.mixer, state) {
+            (Mixer::Gdn(w), MixerState::Gdn(state)) => gdn::forward(self, w, state, &x_in, rows),
+            (Mixer::Attention(w), MixerState::Attention(kv)) => {
+                attention::forward(self, w, kv, &x_in, rows, probe, index)
+            }
+            // Weights and state are built from the same schedule.
+            _ => unreachable!("layer {index}: state of another kind than its weights"),
+        };
+        hyper::write(self, x, &inject, &out);
+        let (x_in, inject) = hyper::read_inject(self, &layer.hc_ffn, x);
+        let out = moe::forward(self, &layer.moe, &x_in, rows, probe, index);
+        hyper::write(self, x, &inject, &out);
+        probe.residual(index, rows.position, x);
+    }
+
+    /// Logits of `x: [T][W]` through a final mixer: `[T][V]`.
+    pub(crate) fn logits(&self, mixer: &HyperRead, output: &Matrix, x: &[f32]) -> Vec<f32> {
+        let y = hyper::read(self, mixer, x);
+        let mut logits = vec![0.0; y.len() / self.hp.hidden * self.hp.vocab];
+        matmul(&self.pool, output.view(), &Operand::new(&y, self.hp.hidden, self.precision), &mut logits);
+        logits
+    }
+
+    /// One row of an embedding matrix, `[H]`.
+    pub(crate) fn embed(&self, embedding: &Matrix, token: TokenId) -> Vec<f32> {
+        let mut row = vec![0.0; self.hp.hidden];
+        embedding.format.decode(embedding.view().row(token as usize), &mut row);
+        row
+    }
+}

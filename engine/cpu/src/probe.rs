@@ -1,0 +1,22 @@
+//! Watching a forward pass from tests and tools, without a second code path.
+
+use crate::Selected;
+
+/// Receives intermediate values. Every method has an empty default.
+pub trait Probe {
+    /// Wide residual after a layer, `[T][W]`, first row at `position`. The draft head's block is layer `layers`.
+    fn residual(&mut self, _layer: usize, _position: usize, _x: &[f32]) {}
+    /// Experts of one row, best first.
+    fn experts(&mut self, _layer: usize, _position: usize, _ids: &[u32]) {}
+    /// Tokens one row attends.
+    fn selection(&mut self, _layer: usize, _position: usize, _tokens: &Selected) {}
+    /// Table rows of one token.
+    fn ngram_rows(&mut self, _position: usize, _rows: &[u64]) {}
+    /// Logits a draft was taken from, `[V]`.
+    fn draft(&mut self, _logits: &[f32]) {}
+}
+
+/// Watches nothing.
+pub(crate) struct Unwatched;
+
+impl Probe for Unwatched {}
