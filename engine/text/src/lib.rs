@@ -1,1 +1,27 @@
-//! (under construction)
+//! Text in and out of a model: byte-level BPE, streaming detokenisation, chat templates. No files, no model knowledge.
+//!
+//! Start at [`Tokenizer::new`] with a [`Vocab`] read from a file's metadata; [`StreamDecoder`] turns sampled ids back into
+//! text without ever cutting a character; [`ChatTemplate::render`] turns a conversation into a prompt.
+//!
+//! Guarantees: no Unicode normalisation, so every string comes back byte for byte; a vocabulary that could lose a byte is
+//! refused; unused ids are neither produced nor shown; tokenising is linear in the text up to a logarithm; a template can
+//! neither hang nor exhaust memory. Rules: gguf-qwen4exp.md 6.
+
+mod bytes;
+mod error;
+mod message;
+mod python;
+mod split;
+mod stream;
+mod template;
+mod tojson;
+mod tokenizer;
+mod vocab;
+
+pub use crate::{
+    error::Error,
+    stream::StreamDecoder,
+    template::{ChatTemplate, RenderOptions},
+    tokenizer::{SpecialTokens, Tokenizer},
+    vocab::Vocab,
+};
