@@ -93,22 +93,32 @@ impl ActRows {
 #[inline]
 fn quantise_group(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> (f32, i32) {
     // Magnitudes order as their bits do, NaN above all; an integer maximum vectorises where an f32 one may not.
-    let mut max = 0;
+    let mut max = 0_i32;
     for v in x {
-        max = max.max(v.abs().to_bits());
+        max = max.max(v.abs().to_bits().cast_signed());
     }
-    let d = f32::from_bits(max) / 127.0;
+    let d = f32::from_bits(max.cast_unsigned()) / 127.0;
     let id = if d != 0.0 { 1.0 / d } else { 0.0 };
-    // Adding 1.5 * 2^23 leaves the integer nearest to |v| < 2^22, ties to even, in the low mantissa bits. An infinite v
-    // (d below 2^-128 makes id infinite) lands far outside and saturates; NaN is made 0 first.
+    if !(d.is_finite() && id.is_finite()) {
+        return quantise_extreme_group(x, q, d, id);
+    }
+    // Adding 1.5 * 2^23 leaves the integer nearest to v, ties to even, in the low bits; |v| is at most 127 and a rounding.
     const MAGIC: f32 = 12_582_912.0;
-    let mut sum = 0;
+    let mut sum = 0_i32;
     for (q, v) in q.iter_mut().zip(x) {
-        let v = v * id;
-        let v = if v.is_nan() { 0.0 } else { v };
-        let code = (v + MAGIC).to_bits().cast_signed().wrapping_sub(MAGIC.to_bits().cast_signed()).clamp(-128, 127);
+        let code = (v * id + MAGIC).to_bits().wrapping_sub(MAGIC.to_bits()).cast_signed();
         *q = code as i8;
-        sum += code;
+        sum = sum.wrapping_add(code);
     }
     (d, sum)
+}
+
+/// A group with a value that is not finite, or so small (`d` below 2^-128) that `id` is infinite: products may be
+/// infinite or NaN, which the casts saturate or make 0.
+#[cold]
+fn quantise_extreme_group(x: &[f32; GROUP], q: &mut [i8; GROUP], d: f32, id: f32) -> (f32, i32) {
+    for (q, v) in q.iter_mut().zip(x) {
+        *q = (v * id).round_ties_even() as i8;
+    }
+    (d, q.iter().map(|&q| i32::from(q)).sum())
 }

@@ -7,8 +7,22 @@
 //! * A format turns a row of bytes into values ([`Format::decode`]) or into integer codes and scales
 //!   ([`Format::unpack_row`]), both bit-exact against published vectors (quant-formats.md 2).
 //! * [`ActRows`] holds activations as int8 in groups of 32 (quant-formats.md 4a).
-//! * [`Rotation`] turns the input of the rotated experts into their basis (lowbitflash-rotation.md 5).
 //! * [`dot_ref`] folds the two (quant-formats.md 5), in an order that is part of its contract.
+//! * [`Rotation`] turns the input of the rotated experts into their basis (lowbitflash-rotation.md 5).
+//!
+//! ```
+//! # fn main() -> Result<(), cudafast_quant::Error> {
+//! use cudafast_quant::{ActRows, UnpackedRow, dot_ref, format_by_name};
+//!
+//! let q8_0 = format_by_name("Q8_0").expect("a known format");
+//! let (mut bytes, mut row) = (Vec::new(), UnpackedRow::new());
+//! q8_0.encode(&[0.5; 64], &mut bytes)?;
+//! q8_0.unpack_row(&bytes, &mut row);
+//! let activations = ActRows::quantise(&[2.0; 64], 64)?;
+//! assert!((dot_ref::<8>(&row, activations.row(0)) - 64.0).abs() < 0.02);
+//! # Ok(())
+//! # }
+//! ```
 mod act;
 mod block;
 mod dot;

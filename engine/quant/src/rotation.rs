@@ -90,10 +90,12 @@ fn segment(size: i32) -> Option<usize> {
 }
 
 fn rotate_segment(x: &mut [f32], signs: &[f32]) {
-    for (x, sign) in x.iter_mut().zip(signs) {
-        *x *= sign;
+    // Stages 1, 2 and 4 stay inside eight elements, that is inside registers; a size is at least 128.
+    for (x, signs) in x.as_chunks_mut::<8>().0.iter_mut().zip(signs.as_chunks::<8>().0) {
+        let t: [f32; 8] = std::array::from_fn(|k| x[k] * signs[k]);
+        *x = stage(stage(stage(t, 1), 2), 4);
     }
-    let mut h = 1;
+    let mut h = 8;
     while h < x.len() {
         for pairs in x.chunks_exact_mut(2 * h) {
             let (low, high) = pairs.split_at_mut(h);
@@ -107,6 +109,12 @@ fn rotate_segment(x: &mut [f32], signs: &[f32]) {
     for x in x {
         *x *= scale;
     }
+}
+
+/// One butterfly stage over eight elements.
+#[inline(always)]
+fn stage(t: [f32; 8], h: usize) -> [f32; 8] {
+    std::array::from_fn(|i| if i & h == 0 { t[i] + t[i + h] } else { t[i - h] - t[i] })
 }
 
 /// The converter's cut of a width: the largest power of two that fits, at most 1024, again and again. A width that is not

@@ -119,3 +119,23 @@ const IQ3_XXS_PACKED: [u16; 256] = [
     0x0e08, 0x0e1a, 0x0e2a, 0x0e56, 0x0e60, 0x0e8a, 0x0ea5, 0x0eaa, 0x0ec0, 0x0ecd, 0x0edb, 0x0ef0, 0x0f11, 0x0f21,
     0x0f40, 0x0f42, 0x0f54, 0x0f98,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::{iq::even_signs, iq4::STEPS, mxfp4::E2M1_DOUBLED};
+
+    #[test]
+    fn every_table_equals_the_published_one() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/quants/iq_tables.json");
+        let tables: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let hex = |bytes: &[i8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        assert_eq!(tables["iq2_xxs_grid_256x8"], hex(IQ2_XXS.as_flattened()));
+        assert_eq!(tables["iq2_xs_grid_512x8"], hex(IQ2_XS.as_flattened()));
+        assert_eq!(tables["iq3_xxs_grid_256x4"], hex(IQ3_XXS.as_flattened()));
+        let signs: Vec<i8> = (0..128).map(|i| even_signs(i).cast_signed()).collect();
+        assert_eq!(tables["ksigns_128"], hex(&signs));
+        assert_eq!(tables["iq4_nl_kvalues"], serde_json::json!(STEPS));
+        assert_eq!(tables["e2m1_doubled_kvalues"], serde_json::json!(E2M1_DOUBLED));
+    }
+}

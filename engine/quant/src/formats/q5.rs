@@ -34,18 +34,28 @@ pub struct Q5_1 {
     pub qs: [u8; 16],
 }
 
-/// The codes 0..=31 of 32 elements.
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// The codes 0..=31 of 32 elements, eight bytes at a time in one word: baseline x86-64 has no shift per byte, and masks
+/// per byte came out four times slower.
 #[inline]
 fn unpack(qs: &[u8; 16], qh: [u8; 4], codes: &mut [i8; 32]) {
-    // A byte-wide mask per element instead of a shift per element: baseline x86-64 has no per-lane shift.
-    const BIT: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
-    let plane: [u8; 32] = std::array::from_fn(|i| qh[i / 8]);
-    for j in 0..16 {
-        let low = if plane[j] & BIT[j] != 0 { 16 } else { 0 };
-        let high = if plane[j + 16] & BIT[j] != 0 { 16 } else { 0 };
-        codes[j] = (qs[j] & 15 | low) as i8;
-        codes[j + 16] = (qs[j] >> 4 | high) as i8;
+    const NIBBLES: u64 = 0x0F * ONES;
+    let (low, high) = codes.split_at_mut(16);
+    let pairs = low.as_chunks_mut::<8>().0.iter_mut().zip(high.as_chunks_mut::<8>().0);
+    for (k, (qs, (low, high))) in qs.as_chunks::<8>().0.iter().zip(pairs).enumerate() {
+        let qs = u64::from_le_bytes(*qs);
+        *low = bytemuck::cast((qs & NIBBLES | fifth_bits(qh[k])).to_le());
+        *high = bytemuck::cast((qs >> 4 & NIBBLES | fifth_bits(qh[k + 2])).to_le());
     }
+}
+
+/// Bit j of `plane` as bit 4 of byte j.
+#[inline]
+fn fifth_bits(plane: u8) -> u64 {
+    // A copy in every byte, of which byte j keeps bit j; adding 127 carries any bit into bit 7.
+    let kept = (u64::from(plane) * ONES) & 0x8040_2010_0804_0201;
+    (kept + 0x7F * ONES) >> 3 & (0x10 * ONES)
 }
 
 /// Packs the five-bit codes of 32 values; returns `(qs, qh)`.
