@@ -159,7 +159,8 @@ impl MemoryPlan {
 
     /// The largest context that fits `available` bytes with everything else as planned; 0 if none does.
     pub fn largest_context(&self, available: u64) -> u64 {
-        let room = available.saturating_sub(self.total().saturating_sub(self.sum(|line| line.item.is_cache())));
+        let fixed = self.sum(|line| line.home == Home::Device && !line.item.is_cache());
+        let room = available.saturating_sub(fixed);
         let Caches { token_bytes, block_bytes, ratio } = self.caches;
         let block = token_bytes.saturating_mul(ratio).saturating_add(block_bytes).max(1);
         // a block's last token brings its pooled key along
@@ -176,21 +177,21 @@ impl MemoryPlan {
         Err(Error::DoesNotFit { needed, available, advice: self.advice(needed - available, available) })
     }
 
-    /// Each single change that makes up for `short` bytes.
+    /// Each single change that makes up for `short` bytes; where none does, the table and the context together.
     fn advice(&self, short: u64, available: u64) -> String {
         let mut enough = Vec::new();
-        let on_device =
-            |line: &&PlanLine| line.item == PlanItem::Weights(Family::NgramTable) && line.home == Home::Device;
-        if let Some(table) = self.lines.iter().find(on_device)
-            && table.bytes >= short
-        {
-            enough.push(format!("keep the n-gram table ({}) in host memory or on disk", size(table.bytes)));
+        let table = PlanItem::Weights(Family::NgramTable);
+        let table = self.sum(|line| line.item == table && line.home == Home::Device);
+        let move_table = format!("keep the n-gram table ({}) in host memory or on disk", size(table));
+        if table >= short {
+            enough.push(move_table.clone());
         }
-        let context = self.largest_context(available);
-        if context > 0 {
-            let caches = self.sum(|line| line.item.is_cache());
-            enough
-                .push(format!("shrink k/v and indexer keys ({}): at most {context} context tokens fit", size(caches)));
+        let caches = size(self.sum(|line| line.item.is_cache()));
+        let shrink =
+            |context: u64| format!("shrink k/v and indexer keys ({caches}): at most {context} context tokens fit");
+        match self.largest_context(available) {
+            0 => {}
+            context => enough.push(shrink(context)),
         }
         let head =
             self.bytes(PlanItem::Weights(Family::DraftHead)).saturating_add(self.bytes(PlanItem::DraftHeadCache));
@@ -200,10 +201,14 @@ impl MemoryPlan {
         if !enough.is_empty() {
             return enough.join("; or ");
         }
-        let largest = self.lines.iter().filter(|line| line.home == Home::Device).max_by_key(|line| line.bytes);
-        let largest =
-            largest.map_or(String::new(), |line| format!(", the largest line is {} ({})", line.item, size(line.bytes)));
-        format!("no smaller context makes up for {}{largest}: use a smaller quantisation or more memory", size(short))
+        match self.clone().with_ngram_table(Home::Pinned).largest_context(available) {
+            0 => {}
+            context => return format!("{move_table}, and {}", shrink(context)),
+        }
+        let on_device = self.lines.iter().filter(|line| line.home == Home::Device);
+        let largest = on_device.max_by_key(|line| line.bytes);
+        let largest = largest.map(|line| format!("; the largest line is {} ({})", line.item, size(line.bytes)));
+        format!("no context fits: use a smaller quantisation or more memory{}", largest.unwrap_or_default())
     }
 }
 
