@@ -47,7 +47,7 @@ pub enum Error {
     CountTooLarge { path: PathBuf, what: String, found: u64, most: u64 },
 
     /// More of something than [`crate::limits`] lets a set have.
-    #[error("{path}: {what} is {found}, expected at most {most}; use a model with fewer")]
+    #[error("{path}: {what} is {found}, expected at most {most}; use a model that keeps to it")]
     TooMany { path: PathBuf, what: String, found: u64, most: u64 },
 
     /// More header than [`crate::limits`] lets a set have.
@@ -200,6 +200,11 @@ pub(crate) fn shown(name: &str) -> String {
         text += "..";
     }
     text
+}
+
+/// Bytes out of a file, fit for one line.
+pub(crate) fn shown_bytes(bytes: &[u8]) -> String {
+    bytes[..bytes.len().min(40)].escape_ascii().to_string()
 }
 
 /// The first few names: a directory may hold hundreds.

@@ -3,9 +3,9 @@
 use std::{fmt, path::Path};
 
 use crate::{
-    error::{Error, shown},
+    error::{Error, shown, shown_bytes},
     layout::{TypeLayout, type_layout},
-    limits::{MAX_HEADER_BYTES, MAX_KEYS},
+    limits::{MAX_HEADER_BYTES, MAX_KEYS, MAX_NAME_BYTES, MAX_TENSORS},
     metadata::Metadata,
     value::{Array, StrArray, Value, kind},
 };
@@ -49,6 +49,9 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
+    /// Of a set of which nothing has been read.
+    pub(crate) const FULL: Self = Self { header_bytes: MAX_HEADER_BYTES, tensors: MAX_TENSORS };
+
     /// What is left after a file of so many header bytes and tensors, which this budget allowed.
     pub(crate) fn less(self, header_bytes: u64, tensors: usize) -> Self {
         Self {
@@ -79,9 +82,9 @@ impl Header {
 
         let mut entries = Vec::with_capacity(key_count);
         for i in 0..key_count {
-            let key = r.string(What::Key(i))?;
+            let key = r.name(What::Key(i))?;
             let value = r.value(&key)?;
-            entries.push((key.into_boxed_str(), value));
+            entries.push((key, value));
         }
         let metadata = Metadata::new(path, entries)?;
         let alignment = alignment(path, metadata.get(ALIGNMENT_KEY))?;
@@ -198,14 +201,26 @@ impl<'a> Reader<'a> {
         Ok(count as usize) // no more than the slice has bytes
     }
 
-    fn string(&mut self, what: What<'_>) -> Result<String, Error> {
+    /// The name of a key or a tensor.
+    fn name(&mut self, what: What<'_>) -> Result<Box<str>, Error> {
         let len = self.u64(what)?;
-        let bytes = self.take(len, what)?;
-        String::from_utf8(bytes.to_vec()).map_err(|_| self.not_utf8(bytes, what))
+        if len <= self.left() {
+            at_most(self.path, format_args!("the length of {what}"), len, MAX_NAME_BYTES)?;
+        }
+        self.text(len, what).map(String::into_boxed_str)
     }
 
-    fn not_utf8(&self, bytes: &[u8], what: What<'_>) -> Error {
-        let found = bytes[..bytes.len().min(40)].escape_ascii().to_string();
+    fn string(&mut self, what: What<'_>) -> Result<String, Error> {
+        let len = self.u64(what)?;
+        self.text(len, what)
+    }
+
+    fn text(&mut self, len: u64, what: What<'_>) -> Result<String, Error> {
+        let copy = self.take(len, what)?.to_vec();
+        String::from_utf8(copy).map_err(|e| self.not_utf8(what, shown_bytes(e.as_bytes())))
+    }
+
+    fn not_utf8(&self, what: What<'_>, found: String) -> Error {
         Error::NotUtf8 { path: self.path.into(), what: what.to_string(), found }
     }
 
@@ -291,11 +306,11 @@ impl<'a> Reader<'a> {
             text.extend_from_slice(self.take(len, What::Element(key, i))?);
             ends.push(text.len());
         }
-        StrArray::new(text, ends).map_err(|(i, bytes)| self.not_utf8(&bytes, What::Element(key, i)))
+        StrArray::new(text, ends).map_err(|(i, found)| self.not_utf8(What::Element(key, i), found))
     }
 
     fn tensor(&mut self, i: usize) -> Result<TensorEntry, Error> {
-        let name = self.string(What::TensorName(i))?.into_boxed_str();
+        let name = self.name(What::TensorName(i))?;
         let what = What::Tensor(&name);
         let bad = |ne: &[u64], reason: String| Error::BadShape {
             path: self.path.into(),

@@ -14,5 +14,8 @@ pub const MAX_KEYS: u64 = 1 << 16;
 /// Tensors of one set. An entry costs about 200 bytes in memory and may take only 32 in the file.
 pub const MAX_TENSORS: u64 = 1 << 16;
 
+/// Bytes of one key or tensor name, the container's own rule for keys. Names are copied into errors.
+pub const MAX_NAME_BYTES: u64 = (1 << 16) - 1;
+
 /// Shards of one set. Each is a file to open and a mapping to hold.
 pub const MAX_SHARDS: u64 = 1 << 12;

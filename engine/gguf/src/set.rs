@@ -11,7 +11,7 @@ use crate::{
     buffer::Buffer,
     error::Error,
     header::{self, ALIGNMENT_KEY, Budget, Header},
-    limits::{MAX_HEADER_BYTES, MAX_SHARDS, MAX_TENSORS},
+    limits::MAX_SHARDS,
     metadata::Metadata,
     place::{self, ShardName},
     tensor::{Place, Tensor},
@@ -77,12 +77,12 @@ impl ShardSet {
         {
             return Self::open_set(&name);
         }
-        let set = Building::new(path, map(path)?)?;
-        if let Some(count) = set.said_count() {
-            let no = set.placings[0].no.unwrap_or(0).saturating_add(1);
+        let part = Part::read(path, map(path)?, 0, Budget::FULL)?;
+        if let Some(count) = part.placing.count.filter(|&count| count > 1) {
+            let no = part.placing.no.unwrap_or(0).saturating_add(1);
             return Err(Error::ShardName { path: path.into(), count, expected: ShardName::tail(no, count) });
         }
-        set.finish_single()
+        Self::of_one(part)
     }
 
     fn open_set(name: &ShardName) -> Result<Self, Error> {
@@ -104,12 +104,24 @@ impl ShardSet {
             return Err(Error::MissingShard { path, missing: 1 + missing.count() as u64, count: name.count });
         }
         let first = name.path_of(1);
-        let mut set = Building::new(&first, map(&first)?)?;
+        let part = Part::read(&first, map(&first)?, 0, Budget::FULL)?;
+        let total = part.total_in_set(0, name.count)?;
+        let mut set = Building::new(part);
         for no in 2..=name.count {
             let path = name.path_of(no);
-            set.add(&path, map(&path)?)?;
+            let part = Part::read(&path, map(&path)?, set.shards.len(), set.budget)?;
+            agree(&path, SPLIT_TENSORS, part.total_in_set(no - 1, name.count)?, total)?;
+            set.add(part)?;
         }
-        set.finish_set(name.count)
+        set.finish(Some(total))
+    }
+
+    /// A file that is a whole model: the split keys may be absent, but must not say otherwise.
+    fn of_one(part: Part) -> Result<Self, Error> {
+        agree(&part.shard.path, SPLIT_COUNT, part.placing.count.unwrap_or(1), 1)?;
+        agree(&part.shard.path, SPLIT_NO, part.placing.no.unwrap_or(0), 0)?;
+        let total = part.placing.tensors;
+        Building::new(part).finish(total)
     }
 
     /// One complete file in static memory, such as an embedded model. `label` is what errors call it. Bytes that do not
@@ -124,11 +136,11 @@ impl ShardSet {
     }
 
     fn from_buffer(label: &str, buffer: Buffer) -> Result<Self, Error> {
-        let set = Building::new(Path::new(label), buffer)?;
-        if let Some(count) = set.said_count() {
-            return Err(Error::SetInMemory { path: label.into(), count });
+        let part = Part::read(Path::new(label), buffer, 0, Budget::FULL)?;
+        match part.placing.count.filter(|&count| count > 1) {
+            Some(count) => Err(Error::SetInMemory { path: label.into(), count }),
+            None => Self::of_one(part),
         }
-        set.finish_single()
     }
 
     /// Keys of the first shard, which has all of them.
@@ -207,6 +219,18 @@ impl Part {
         };
         Ok(Self { shard, placing, metadata, tensors, header_bytes: header.len })
     }
+
+    /// Holds what the shard says of itself against its place by name, and gives the number of tensors it says the set has.
+    fn total_in_set(&self, no: u64, count: u64) -> Result<u64, Error> {
+        let path = &self.shard.path;
+        let need = |key: &str, value: Option<u64>| {
+            let expected = "a number, as the file is named as a shard";
+            value.ok_or_else(|| Error::MissingKey { path: path.clone(), key: key.into(), expected })
+        };
+        agree(path, SPLIT_COUNT, need(SPLIT_COUNT, self.placing.count)?, count)?;
+        agree(path, SPLIT_NO, need(SPLIT_NO, self.placing.no)?, no)?;
+        need(SPLIT_TENSORS, self.placing.tensors)
+    }
 }
 
 /// A set of which the first shard, and maybe more, have been read.
@@ -214,55 +238,21 @@ struct Building {
     metadata: Metadata,
     tensors: Vec<Tensor>,
     shards: Vec<Shard>,
-    placings: Vec<Placing>,
     budget: Budget,
 }
 
 impl Building {
-    fn new(path: &Path, buffer: Buffer) -> Result<Self, Error> {
-        let budget = Budget { header_bytes: MAX_HEADER_BYTES, tensors: MAX_TENSORS };
-        let Part { shard, placing, metadata, tensors, header_bytes } = Part::read(path, buffer, 0, budget)?;
-        let budget = budget.less(header_bytes, tensors.len());
-        Ok(Self { metadata, tensors, shards: vec![shard], placings: vec![placing], budget })
+    fn new(first: Part) -> Self {
+        let budget = Budget::FULL.less(first.header_bytes, first.tensors.len());
+        Self { metadata: first.metadata, tensors: first.tensors, shards: vec![first.shard], budget }
     }
 
-    fn add(&mut self, path: &Path, buffer: Buffer) -> Result<(), Error> {
-        let part = Part::read(path, buffer, self.shards.len(), self.budget)?;
+    fn add(&mut self, part: Part) -> Result<(), Error> {
         same_model(&self.metadata, &part.metadata)?;
         self.budget = self.budget.less(part.header_bytes, part.tensors.len());
         self.shards.push(part.shard);
-        self.placings.push(part.placing);
         self.tensors.extend(part.tensors);
         Ok(())
-    }
-
-    /// Shards this file says its model has, if that is more than this one.
-    fn said_count(&self) -> Option<u64> {
-        self.placings[0].count.filter(|&count| count > 1)
-    }
-
-    /// A file that is a whole model: the split keys may be absent, but must not say otherwise.
-    fn finish_single(self) -> Result<ShardSet, Error> {
-        let (path, placing) = (&self.shards[0].path, &self.placings[0]);
-        agree(path, SPLIT_COUNT, placing.count.unwrap_or(1), 1)?;
-        agree(path, SPLIT_NO, placing.no.unwrap_or(0), 0)?;
-        let total = placing.tensors;
-        self.finish(total)
-    }
-
-    fn finish_set(self, count: u64) -> Result<ShardSet, Error> {
-        let mut total = None;
-        for (i, (shard, placing)) in (0..).zip(self.shards.iter().zip(&self.placings)) {
-            let need = |key: &str, value: Option<u64>| {
-                let expected = "a number: the file's name says it is a shard";
-                value.ok_or_else(|| Error::MissingKey { path: shard.path.clone(), key: key.into(), expected })
-            };
-            agree(&shard.path, SPLIT_COUNT, need(SPLIT_COUNT, placing.count)?, count)?;
-            agree(&shard.path, SPLIT_NO, need(SPLIT_NO, placing.no)?, i)?;
-            let tensors = need(SPLIT_TENSORS, placing.tensors)?;
-            agree(&shard.path, SPLIT_TENSORS, tensors, *total.get_or_insert(tensors))?;
-        }
-        self.finish(total)
     }
 
     /// `total` is how many tensors the set says it has.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::shown;
+use crate::error::{shown, shown_bytes};
 
 /// One metadata value.
 #[derive(Clone, Debug, PartialEq)]
@@ -204,13 +204,13 @@ pub(crate) fn string_bytes(s: &[u8]) -> Vec<u8> {
 }
 
 impl StrArray {
-    /// Strings that end in `text` at `ends`, ascending up to its length. Gives back the first one that is not UTF-8, with
-    /// its number.
-    pub(crate) fn new(text: Vec<u8>, ends: Vec<usize>) -> Result<Self, (usize, Vec<u8>)> {
-        let starts = |i: usize| if i == 0 { 0 } else { ends[i - 1] };
+    /// Strings that end in `text` at `ends`, ascending up to its length; or the number of the first one that is not
+    /// UTF-8, and how it looks.
+    pub(crate) fn new(text: Vec<u8>, ends: Vec<usize>) -> Result<Self, (usize, String)> {
         let broken = |text: &[u8]| {
-            let i = (0..ends.len()).find(|&i| std::str::from_utf8(&text[starts(i)..ends[i]]).is_err()).unwrap_or(0);
-            (i, text[starts(i)..ends[i]].to_vec())
+            let string = |i: usize| &text[if i == 0 { 0 } else { ends[i - 1] }..ends[i]];
+            let i = (0..ends.len()).find(|&i| std::str::from_utf8(string(i)).is_err()).unwrap_or(0);
+            (i, shown_bytes(string(i)))
         };
         let text = String::from_utf8(text).map_err(|e| broken(e.as_bytes()))?;
         // Text that is sound as a whole can still be cut inside a character.

@@ -13,7 +13,7 @@ use crate::{
     error::{Error, shown},
     header::{self, ALIGNMENT_KEY},
     layout::type_layout,
-    limits::{MAX_HEADER_BYTES, MAX_KEYS, MAX_SHARDS, MAX_TENSORS},
+    limits::{MAX_HEADER_BYTES, MAX_KEYS, MAX_NAME_BYTES, MAX_SHARDS, MAX_TENSORS},
     place::ShardName,
     raw::{RawFile, RawKv, RawTensor, padding},
     value::Value,
@@ -152,6 +152,10 @@ impl<'a> Writer<'a> {
     fn plan(&self, path: &Path) -> Result<Plan, Error> {
         header::at_most(path, "the number of keys", self.kv.len() as u64, MAX_KEYS)?;
         header::at_most(path, "the number of tensors", self.tensors.len() as u64, MAX_TENSORS)?;
+        for name in self.kv.iter().map(|(key, _)| key).chain(self.tensors.iter().map(|t| &t.name)) {
+            let what = format_args!("the length of the name `{}`", shown(name));
+            header::at_most(path, what, name.len() as u64, MAX_NAME_BYTES)?;
+        }
         let mut names = HashSet::new();
         if let Some((key, _)) = self.kv.iter().find(|(key, _)| !names.insert(key)) {
             return Err(Error::DuplicateKey { path: path.into(), key: key.clone() });
