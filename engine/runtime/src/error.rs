@@ -59,7 +59,9 @@ pub enum Error {
         vocab: usize,
     },
     /// A round that made no progress, which would otherwise be repeated for ever. Reset the session.
-    #[error("the round at position {position} committed {committed} tokens but the state moved to {moved_to}; this is a defect of the backend, please report it")]
+    #[error(
+        "the round at position {position} committed {committed} tokens but the state moved to {moved_to}; this is a defect of the backend, please report it"
+    )]
     Stalled {
         /// Where the round began.
         position: usize,

@@ -141,7 +141,12 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(timeline: Box<dyn Timeline>, options: &SessionOptions, vocab: usize, has_draft_head: bool) -> Self {
+    pub(crate) fn new(
+        timeline: Box<dyn Timeline>,
+        options: &SessionOptions,
+        vocab: usize,
+        has_draft_head: bool,
+    ) -> Self {
         Self {
             timeline,
             ctx_tokens: options.ctx_tokens,

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 
 use cudafast_runtime::sampler::{argmax, choose};
 use cudafast_runtime::{
-    BackendError, CancelFlag, DepthPolicy, Error, Finish, GenEvent, GenerateOptions, Generation, MAX_DEPTH, SamplerScratch,
-    Sampling, Session, SessionOptions, TokenId,
+    BackendError, CancelFlag, DepthPolicy, Error, Finish, GenEvent, GenerateOptions, Generation, MAX_DEPTH,
+    SamplerScratch, Sampling, Session, SessionOptions, TokenId,
 };
 use proptest::prelude::*;
 use toy::{Seen, TRAINED_TOKENS, Toy, VOCAB, engine, logits_after};
@@ -207,7 +207,8 @@ fn a_context_past_the_trained_one_is_refused() {
 #[test]
 fn without_a_draft_head_a_fixed_depth_is_refused_and_an_adaptive_one_is_serial() {
     let (mut session, seen) = open_with(Toy::new(false), 100, 0);
-    let refused = session.generate(&prompt(3), &greedy(5, 2), &CancelFlag::default(), &mut |_| ControlFlow::Continue(()));
+    let refused =
+        session.generate(&prompt(3), &greedy(5, 2), &CancelFlag::default(), &mut |_| ControlFlow::Continue(()));
     assert!(matches!(refused, Err(Error::NoDraftHead { depth: 2 })));
     let adaptive = GenerateOptions { depth: DepthPolicy::Adaptive { max: 6 }, ..greedy(20, 0) };
     assert_eq!(run(&mut session, &prompt(3), &adaptive).tokens, text_ref(&prompt(3), &adaptive));
@@ -220,7 +221,8 @@ fn a_round_that_commits_nothing_is_an_error_and_not_a_loop() {
     let mut toy = Toy::new(true);
     toy.stall_at = Some(3);
     let (mut session, _) = open_with(toy, 100, 0);
-    let stalled = session.generate(&prompt(3), &greedy(50, 2), &CancelFlag::default(), &mut |_| ControlFlow::Continue(()));
+    let stalled =
+        session.generate(&prompt(3), &greedy(50, 2), &CancelFlag::default(), &mut |_| ControlFlow::Continue(()));
     assert!(matches!(stalled, Err(Error::Stalled { committed: 0, .. })));
 }
 

@@ -70,8 +70,15 @@ fn greedy_takes_the_largest_the_lowest_id_of_equals_and_never_nan() {
 #[test]
 fn a_row_without_a_choice_is_an_error_and_not_a_panic() {
     let none = LogitEdit { bias: vec![], allowed: Some(vec![0]) };
-    for s in [Sampling::greedy(), sampling(1.0, 0, 1.0, 0.0, 1), sampling(1.0, 5, 0.9, 0.1, 1), sampling(1.0, 0, 0.9, 0.0, 1)] {
-        for (row, edit) in [(vec![f32::NAN; 8], None), (vec![f32::NEG_INFINITY; 8], None), (vec![0.0; 8], Some(&none)), (vec![], None)] {
+    for s in [
+        Sampling::greedy(),
+        sampling(1.0, 0, 1.0, 0.0, 1),
+        sampling(1.0, 5, 0.9, 0.1, 1),
+        sampling(1.0, 0, 0.9, 0.0, 1),
+    ] {
+        for (row, edit) in
+            [(vec![f32::NAN; 8], None), (vec![f32::NEG_INFINITY; 8], None), (vec![0.0; 8], Some(&none)), (vec![], None)]
+        {
             assert!(matches!(pick(&row, edit, &s, 3), Err(BackendError::Misuse { .. })));
             assert!(distribution(&row, edit, &s).unwrap().is_empty());
         }
@@ -83,7 +90,10 @@ fn an_edit_that_does_not_fit_the_row_is_refused() {
     let row = [0.0; 40];
     let greedy = Sampling::greedy();
     let outside = LogitEdit { bias: vec![(40, 1.0)], allowed: None };
-    assert!(matches!(pick(&row, Some(&outside), &greedy, 0), Err(BackendError::TokenOutsideVocabulary { id: 40, vocab: 40 })));
+    assert!(matches!(
+        pick(&row, Some(&outside), &greedy, 0),
+        Err(BackendError::TokenOutsideVocabulary { id: 40, vocab: 40 })
+    ));
     for words in [0, 1, 3] {
         let mask = LogitEdit { bias: vec![], allowed: Some(vec![u32::MAX; words]) };
         assert!(matches!(pick(&row, Some(&mask), &greedy, 0), Err(BackendError::Misuse { .. })));
@@ -191,7 +201,8 @@ fn draws_follow_the_distribution() {
 
 fn rows() -> impl Strategy<Value = Vec<f32>> {
     // Few distinct values, so that ties and exact zeros are common; some rows longer than the selection buffer.
-    let value = prop_oneof![8 => (-40i32..40).prop_map(|v| v as f32 * 0.25), 1 => Just(f32::NAN), 1 => Just(f32::NEG_INFINITY)];
+    let value =
+        prop_oneof![8 => (-40i32..40).prop_map(|v| v as f32 * 0.25), 1 => Just(f32::NAN), 1 => Just(f32::NEG_INFINITY)];
     prop_oneof![4 => prop::collection::vec(value.clone(), 1..80), 1 => prop::collection::vec(value, 2000..6000)]
         .prop_filter("something to choose", |row| row.iter().any(|l| *l > f32::NEG_INFINITY))
 }
@@ -275,6 +286,10 @@ proptest! {
         prop_assert_eq!(choose(&row, None, &s, position, &mut dirty).unwrap(), pick(&row, None, &s, position).unwrap());
     }
 
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
     /// qwen4exp.md 10 with one-hot drafts: the token that takes a rejected draft's place is a draw with the draft removed.
     #[test]
     fn rejecting_a_draft_leaves_the_rest_of_the_distribution(row in prop::collection::vec(-3.0f32..3.0, 3..6), draft in 0u32..3) {

@@ -11,8 +11,8 @@ use cudafast_model::{
 };
 use cudafast_runtime::sampler::{argmax, choose};
 use cudafast_runtime::{
-    Backend, BackendError, CHUNK_TOKENS, CancelFlag, Engine, LogitEdit, LogitRows, MAX_DEPTH, Round, RoundRequest, SamplerScratch,
-    Sampling, Snapshot, Timeline, TimelineOptions, TokenId,
+    Backend, BackendError, CHUNK_TOKENS, CancelFlag, Engine, LogitEdit, LogitRows, MAX_DEPTH, Round, RoundRequest,
+    SamplerScratch, Sampling, Snapshot, Timeline, TimelineOptions, TokenId,
 };
 use cudafast_text::{Tokenizer, Vocab};
 
@@ -83,8 +83,8 @@ impl Backend for Toy {
     fn has_draft_head(&self) -> bool {
         self.head
     }
-    fn memory_plan(&self, _ctx_tokens: usize) -> MemoryPlan {
-        MemoryPlan::default()
+    fn memory_plan(&self, ctx_tokens: usize) -> MemoryPlan {
+        MemoryPlan::of_tensors(&self.hyperparams, [], None, ctx_tokens, 2)
     }
     fn open(&self, options: &TimelineOptions) -> Result<Box<dyn Timeline>, BackendError> {
         Ok(Box::new(ToyTimeline {
@@ -205,7 +205,12 @@ impl Timeline for ToyTimeline {
     fn drafts(&self) -> &[TokenId] {
         &self.drafts
     }
-    fn prefill(&mut self, tokens: &[TokenId], mut rows: LogitRows<'_>, cancel: &CancelFlag) -> Result<(), BackendError> {
+    fn prefill(
+        &mut self,
+        tokens: &[TokenId],
+        mut rows: LogitRows<'_>,
+        cancel: &CancelFlag,
+    ) -> Result<(), BackendError> {
         let needed = self.tokens.len() + tokens.len();
         if needed > self.ctx_tokens {
             return Err(BackendError::ContextFull { needed, limit: self.ctx_tokens });
