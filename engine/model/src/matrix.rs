@@ -9,7 +9,7 @@ use crate::error::Error;
 const _: () = assert!(cfg!(target_endian = "little") && usize::BITS == 64, "needs a 64-bit little-endian machine");
 
 /// A borrowed `[rows, cols]` row-major matrix of one format.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct MatrixRef<'a> {
     /// Number format of the bytes.
     pub format: &'static Format,
@@ -39,7 +39,7 @@ impl<'a> MatrixRef<'a> {
 }
 
 /// A `[rows, cols]` row-major matrix as shipped: `y[r] = sum_c W[r, c] x[c]`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Matrix {
     /// Name in the file.
     pub name: String,
@@ -67,7 +67,7 @@ impl Matrix {
 }
 
 /// `[experts, rows, cols]`: one contiguous slab per expert.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Experts {
     /// Name in the file.
     pub name: String,
@@ -121,7 +121,7 @@ fn check_bytes(name: &str, format: &Format, shape: [usize; 3], data: &TensorData
 }
 
 /// An F32 tensor used as numbers: norm gains, `ssm_a`, convolution taps.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Vector {
     /// Name in the file.
     pub name: String,

@@ -4,7 +4,7 @@ use cudafast_gguf::{Metadata, ShardSet, Tensor, TensorData};
 
 /// The tensors and keys a model is bound from. Binding asks for nothing but what is here: tensors by name, all names,
 /// keys, and a label for messages.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum WeightSource {
     /// A GGUF set: mapped files, or one complete file in memory.
@@ -12,7 +12,7 @@ pub enum WeightSource {
 }
 
 /// One tensor of a source, before anybody checked that it fits the model.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SourceTensor<'a> {
     /// Name in the file.
     pub name: &'a str,

@@ -5,7 +5,7 @@ use cudafast_gguf::TensorData;
 use crate::matrix::{Experts, Matrix, Vector};
 
 /// `hc_read` without inject (the final mixer, the draft head's mixer): qwen4exp.md 2.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct HyperRead {
     /// Gain `[W]`.
     pub norm: Vector,
@@ -16,7 +16,7 @@ pub struct HyperRead {
 }
 
 /// A full hyper-connection: read and inject.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct HyperConnection {
     /// The read half.
     pub read: HyperRead,
@@ -25,7 +25,7 @@ pub struct HyperConnection {
 }
 
 /// Gated delta net tensors (qwen4exp.md 4).
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct GdnWeights {
     /// `[qkv channels, H]`.
     pub qkv: Matrix,
@@ -48,7 +48,7 @@ pub struct GdnWeights {
 }
 
 /// Sparse attention tensors (qwen4exp.md 5).
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct AttentionWeights {
     /// `[heads * 2 * head dim, H]`: per head, query channels then gate channels.
     pub q: Matrix,
@@ -73,7 +73,7 @@ pub struct AttentionWeights {
 }
 
 /// How a layer mixes tokens.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum Mixer {
     /// Gated delta net.
     Gdn(GdnWeights),
@@ -82,7 +82,7 @@ pub enum Mixer {
 }
 
 /// n-gram injection tensors of the one PLE layer (qwen4exp.md 6); the table is [`Weights::ngram_table`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct NgramWeights {
     /// `[W, P]`.
     pub key: Matrix,
@@ -99,7 +99,7 @@ pub struct NgramWeights {
 }
 
 /// Expert layer tensors (qwen4exp.md 7).
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct MoeWeights {
     /// `[E, H]`, F32.
     pub router: Matrix,
@@ -120,7 +120,7 @@ pub struct MoeWeights {
 }
 
 /// One block of the stack.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Layer {
     /// n-gram injection at the top of the block, on one layer only.
     pub ngram: Option<NgramWeights>,
@@ -135,7 +135,7 @@ pub struct Layer {
 }
 
 /// The target model, bound.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Weights {
     /// `[V, H]`.
     pub token_embd: Matrix,
@@ -230,7 +230,7 @@ impl Weights {
 }
 
 /// The multi-token-prediction head, bound against its target (qwen4exp.md 9).
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct DraftHead {
     /// An attention block without n-gram injection.
     pub block: Layer,

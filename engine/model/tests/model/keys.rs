@@ -337,3 +337,31 @@ fn a_token_list_of_another_length_is_refused() {
     assert!(matches!(error, Error::Vocabulary { .. }));
     says(&text, &["tokenizer.ggml.tokens", "is 0"]);
 }
+
+/// Whatever stands under a key, reading and binding end with a verdict: no panic, no endless search for a prime.
+#[test]
+fn any_value_under_any_key_is_a_verdict() {
+    use cudafast_gguf::Value;
+    let nasty: [Value; 9] = [
+        (-1_i64).into(),
+        u64::MAX.into(),
+        4_294_967_295_u64.into(),
+        f32::MIN_POSITIVE.into(),
+        "".into(),
+        Vec::<i32>::new().into(),
+        vec![i64::MIN, i64::MAX, 0, 1].into(),
+        vec![u64::MAX; 4].into(),
+        vec![4_294_967_291_u64; 4].into(),
+    ];
+    let target = Fixture::target();
+    for (key, original) in &target.kv {
+        let mut refused = 0;
+        for value in &nasty {
+            let mut other = target.clone();
+            other.set(key, value.clone());
+            refused += u32::from(other.bind().is_err());
+        }
+        // only a file's own value, or one that nothing else depends on, may pass
+        assert!(refused >= 7, "{key} = {original} was replaced unnoticed");
+    }
+}

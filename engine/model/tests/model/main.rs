@@ -8,5 +8,6 @@ mod head;
 mod keys;
 mod ngram;
 mod plan;
+mod published;
 mod real_files;
 mod tensors;

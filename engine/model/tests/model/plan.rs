@@ -1,59 +1,17 @@
 //! The memory plan, against the published numbers of the real model.
 
-use std::{fs, path::PathBuf};
-
-use cudafast_model::{
-    AttentionParams, Error, Family, GdnParams, Home, Hyperparams, IndexerParams, LayerKind, MemoryPlan, MoeParams,
-    NgramParams, PlanItem,
-};
+use cudafast_model::{Error, Family, Home, MemoryPlan, PlanItem};
 
 use crate::{
     fixture::{Fixture, refusal, says},
+    published::{listed, real},
     real_files::oracle,
 };
 
-/// The dimensions of qwen4exp.md 1.
-fn real() -> Hyperparams {
-    let kind = |layer: usize| if layer % 4 == 3 { LayerKind::Attention } else { LayerKind::Gdn };
-    Hyperparams {
-        layers: (0..48).map(kind).collect(),
-        hidden: 2560,
-        streams: 4,
-        hyper_rank: 320,
-        vocab: 248_320,
-        context_tokens: 262_144,
-        rms_eps: 1e-6,
-        gdn: GdnParams { key_heads: 16, value_heads: 48, head_dim: 128, conv_kernel: 4 },
-        attention: AttentionParams { heads: 24, kv_heads: 2, head_dim: 256, rotary_dims: 64, rope_theta: 1e7 },
-        indexer: IndexerParams { heads: 4, head_dim: 128, budget_tokens: 2048, ratio: 4 },
-        moe: MoeParams { experts: 512, used: 10, expert_ff: 640, shared_ff: 640 },
-        ngram: NgramParams {
-            layer: 1,
-            ngram: 3,
-            heads_per_ngram: 8,
-            conv_kernel: 4,
-            eos: 248_044,
-            row_width: 160,
-            multipliers: vec![23_703_573_157_769, 20_109_073_645_365, 8_052_911_324_071],
-            head_sizes: Vec::new(),
-            head_offsets: Vec::new(),
-        },
-        eos_token: Some(248_046),
-    }
-}
-
-/// Names and bytes of a published file.
-fn listed(file: &str) -> Vec<(String, u64)> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/quants/tensor_plan.json");
-    let plans: serde_json::Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-    let rows = plans[file]["rows"].as_array().unwrap();
-    rows.iter().map(|row| (row[0].as_str().unwrap().to_string(), row[4].as_u64().unwrap())).collect()
-}
-
 fn real_plan(ctx_tokens: usize) -> MemoryPlan {
     let (target, head) = (listed("ud_q4_k_xl"), listed("mtp_q8_0"));
-    let head = head.iter().map(|(_, bytes)| bytes).sum();
-    MemoryPlan::of_tensors(&real(), target.iter().map(|(n, b)| (n.as_str(), *b)), Some(head), ctx_tokens, 2)
+    let head = head.iter().map(|t| t.bytes).sum();
+    MemoryPlan::of_tensors(&real(), target.iter().map(|t| (t.name.as_str(), t.bytes)), Some(head), ctx_tokens, 2)
 }
 
 /// qwen4exp.md 11.
@@ -84,8 +42,8 @@ fn weights_of_the_real_model_sum_to_the_published_families() {
 #[test]
 fn every_published_tensor_name_has_a_family() {
     for file in ["ud_q4_k_xl", "mtp_q8_0", "mooney_pq2_0"] {
-        for (name, _) in listed(file) {
-            assert!(Family::of_tensor(&name).is_some(), "{file}: {name}");
+        for t in listed(file) {
+            assert!(Family::of_tensor(&t.name).is_some(), "{file}: {}", t.name);
         }
     }
     for name in ["output_norm.weight", "blk.x.attn_q.weight", "blk.1", "blk.1.attn_norm.weight", "rope_freqs.weight"] {
