@@ -1,5 +1,7 @@
 //! Sessions over the toy backend: what is generated, what is reused, what is refused, and in what state that leaves them.
 
+#![allow(clippy::unwrap_used)] // helpers of tests are not tests to clippy
+
 mod toy;
 
 use std::ops::ControlFlow;

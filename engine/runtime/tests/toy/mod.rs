@@ -16,34 +16,34 @@ use cudafast_runtime::{
 };
 use cudafast_text::{Tokenizer, Vocab};
 
-pub const VOCAB: usize = 300;
-pub const TRAINED_TOKENS: usize = 4096;
+pub(crate) const VOCAB: usize = 300;
+pub(crate) const TRAINED_TOKENS: usize = 4096;
 
 /// What a timeline did, seen from the test.
 #[derive(Default)]
-pub struct Seen {
-    pub prefilled: AtomicUsize,
-    pub rounds: Mutex<Vec<RoundSeen>>,
-    pub cancel_at: Mutex<Option<(usize, CancelFlag)>>,
+pub(crate) struct Seen {
+    pub(crate) prefilled: AtomicUsize,
+    pub(crate) rounds: Mutex<Vec<RoundSeen>>,
+    pub(crate) cancel_at: Mutex<Option<(usize, CancelFlag)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct RoundSeen {
-    pub drafted: usize,
-    pub next_depth: usize,
-    pub budget: usize,
+pub(crate) struct RoundSeen {
+    pub(crate) drafted: usize,
+    pub(crate) next_depth: usize,
+    pub(crate) budget: usize,
 }
 
-pub struct Toy {
-    pub seen: Arc<Seen>,
-    pub head: bool,
+pub(crate) struct Toy {
+    pub(crate) seen: Arc<Seen>,
+    pub(crate) head: bool,
     /// Round that claims to have committed nothing.
-    pub stall_at: Option<usize>,
+    pub(crate) stall_at: Option<usize>,
     hyperparams: Hyperparams,
 }
 
 impl Toy {
-    pub fn new(head: bool) -> Self {
+    pub(crate) fn new(head: bool) -> Self {
         let hyperparams = Hyperparams {
             layers: vec![LayerKind::Gdn],
             hidden: 1,
@@ -104,7 +104,7 @@ impl Backend for Toy {
 }
 
 /// A vocabulary of the 256 bytes, in GPT-2's alphabet.
-pub fn bytes_vocab() -> Vocab {
+pub(crate) fn bytes_vocab() -> Vocab {
     let printable = |b: u32| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let mut shifted = 256..;
     let letter = |b| char::from_u32(if printable(b) { b } else { shifted.next().unwrap() }).unwrap().to_string();
@@ -118,7 +118,7 @@ pub fn bytes_vocab() -> Vocab {
 }
 
 /// An engine around a toy.
-pub fn engine(toy: Toy) -> Engine {
+pub(crate) fn engine(toy: Toy) -> Engine {
     Engine::new(Box::new(toy), Tokenizer::new(bytes_vocab()).unwrap(), None, "toy").unwrap()
 }
 
@@ -130,12 +130,12 @@ fn mix(state: u64, token: TokenId) -> u64 {
 }
 
 /// The model: logits of the row whose history hashes to `state`.
-pub fn logits_of(state: u64) -> Vec<f32> {
+pub(crate) fn logits_of(state: u64) -> Vec<f32> {
     (0..VOCAB as TokenId).map(|id| (mix(state, id + 1) >> 40) as f32 / (1u32 << 22) as f32).collect()
 }
 
 /// Logits after `tokens`, computed from nothing.
-pub fn logits_after(tokens: &[TokenId]) -> Vec<f32> {
+pub(crate) fn logits_after(tokens: &[TokenId]) -> Vec<f32> {
     logits_of(tokens.iter().fold(START, |s, t| mix(s, *t)))
 }
 
@@ -179,7 +179,7 @@ impl ToyTimeline {
         let mut state = mix(self.state(), next);
         for _ in 0..depth {
             let right = argmax(&logits_of(state)).unwrap();
-            let draft = if mix(state, 7) % 4 == 0 { (right + 1) % VOCAB as TokenId } else { right };
+            let draft = if mix(state, 7).is_multiple_of(4) { (right + 1) % VOCAB as TokenId } else { right };
             self.drafts.push(draft);
             state = mix(state, draft);
         }
@@ -217,11 +217,11 @@ impl Timeline for ToyTimeline {
         }
         self.forget_pending();
         for &token in tokens {
-            if self.tokens.len() % CHUNK_TOKENS == 0 {
-                if let Some((at, flag)) = &*self.seen.cancel_at.lock().unwrap() {
-                    if self.tokens.len() >= *at {
-                        flag.raise();
-                    }
+            if self.tokens.len().is_multiple_of(CHUNK_TOKENS) {
+                if let Some((at, flag)) = &*self.seen.cancel_at.lock().unwrap()
+                    && self.tokens.len() >= *at
+                {
+                    flag.raise();
                 }
                 if cancel.is_raised() {
                     self.truncate(self.tokens.len());
