@@ -20,12 +20,11 @@ const COPY_ALIGN: usize = 64;
 
 impl Buffer {
     pub(crate) fn map(file: &File) -> io::Result<Self> {
-        // SAFETY: the map is private to us and read-only, and every range taken from it lies inside the length it was
-        // made with. What we cannot prove is that no other process writes to or shortens the file meanwhile: the format
-        // gives no way to lock it. Written bytes then show up as other weights (all text and lengths were copied out
-        // and checked at open, so nothing unchecked is ever read as a `str` or an offset); a shortened file ends the
-        // process with SIGBUS when the lost pages are touched. The loader's contract is therefore that model files are
-        // replaced by renaming, never rewritten in place, while an engine runs.
+        // SAFETY: the map is read-only, and every range taken from it lies inside the length it was made with. What we
+        // cannot prove is that no other process writes to or shortens the file meanwhile: there is no lock that all
+        // would obey. Written bytes then show up as other weights; names, strings and lengths were copied out at open
+        // and checked in the copy, so nothing unchecked is ever read as a `str` or an offset. A shortened file ends the
+        // process with SIGBUS when a lost page is touched. `ShardSet::open` says so to its callers.
         unsafe { memmap2::Mmap::map(file) }.map(Self::Mapped)
     }
 

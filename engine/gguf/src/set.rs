@@ -64,6 +64,9 @@ impl Shard {
 impl ShardSet {
     /// Opens the model at `path`: any shard of a set, a single file, or a directory that holds one model (files named
     /// `mtp-*.gguf` are draft heads, not models). Maps the files; reads nothing but their headers.
+    ///
+    /// While the set or any [`crate::TensorData`] of it lives, its files may be renamed or deleted but must not be
+    /// rewritten or shortened in place: the mapping would show other weights, or end the process.
     pub fn open(path: &Path) -> Result<Self, Error> {
         match fs::metadata(path) {
             Ok(found) if found.is_dir() => Self::open_file(&place::model_in(path)?),

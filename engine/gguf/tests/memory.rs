@@ -98,6 +98,20 @@ fn opening_any_file_takes_less_than_64_mb_beside_it() {
         }
     }
 
+    // As much tokenizer as the shipped set has.
+    let tokens: Vec<String> = (0..248_320).map(|i| format!("token {i}")).collect();
+    let merges: Vec<String> = (0..247_587).map(|i| format!("left {i} right")).collect();
+    let keys = [
+        RawKv::new("tokenizer.ggml.tokens", &tokens.into()),
+        RawKv::new("tokenizer.ggml.token_type", &vec![1i32; 248_320].into()),
+        RawKv::new("tokenizer.ggml.merges", &merges.into()),
+    ];
+    let tokenizer = header(keys.into());
+    assert!(tokenizer.len() > 10_000_000);
+    sparse(&path, &tokenizer, tokenizer.len() as u64);
+    assert_eq!(open_within_bounds(&path), "Ok");
+    drop(tokenizer);
+
     // Claims without bytes behind them, in a file that is large enough to make a lesser claim true.
     let claim = |kv_count, tensor_count| RawFile { kv_count, tensor_count, ..RawFile::default() }.header();
     sparse(&path, &claim(Some(1 << 60), None), gib);
