@@ -41,8 +41,10 @@ pub(crate) fn no_embed(root: &Path) -> Verdict {
     run(root, &[&["test", "--quiet"], &without[..]].concat(), &[])
 }
 
+/// Private items too: nothing is published, so the reader is a developer, and links inside a crate are checked as well.
 pub(crate) fn doc(root: &Path) -> Verdict {
-    run(root, &["doc", "--release", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
+    let doc = ["doc", "--release", "--workspace", "--no-deps", "--document-private-items"];
+    run(root, &doc, &[("RUSTDOCFLAGS", "-D warnings")])
 }
 
 pub(crate) fn test(root: &Path) -> Verdict {
