@@ -1,0 +1,88 @@
+//! Why a command could not be done, on one line.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+
+use cudafast_runtime::BackendError;
+
+/// Every way a command can fail. The chain of causes is printed, so no text repeats its source.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    File(#[from] cudafast_gguf::Error),
+    #[error(transparent)]
+    Model(#[from] cudafast_model::Error),
+    #[error(transparent)]
+    Session(#[from] cudafast_runtime::Error),
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    #[error("{label}: the vocabulary cannot be used")]
+    Vocabulary { label: String, source: cudafast_text::Error },
+    #[error(
+        "{label}: `tokenizer.ggml.token_type[{index}]` = {found}, expected a 32-bit integer; convert the model again"
+    )]
+    TokenType { label: String, index: usize, found: i64 },
+    #[error("{label}: the chat template cannot be used; `cudafast run` needs none")]
+    Template { label: String, source: cudafast_text::Error },
+    #[error("{label}: has no `tokenizer.chat_template`; use `cudafast run` without --chat, or a model made for chat")]
+    NoTemplate { label: String },
+    #[error("the prompt cannot be tokenised")]
+    Encode { source: cudafast_text::Error },
+    #[error("--device {device}: this build has no CUDA backend; use --device cpu, or a build with the feature `cuda`")]
+    NoCuda { device: String },
+    #[error("--depth {depth} needs a draft head and none is loaded; give one with --mtp-model, or use --depth 0")]
+    NoDraftHead { depth: usize },
+    #[error("{path}: cannot be read; check the path and its permissions")]
+    Read { path: String, source: io::Error },
+    #[error("{path}: is not UTF-8 at byte {at}; give the prompt as UTF-8 text")]
+    NotUtf8 { path: String, at: usize },
+    #[error("--out {}: cannot be written; check the path, its permissions and the free space", path.display())]
+    Out { path: PathBuf, source: io::Error },
+    #[error("--out {}: is a directory; give the name of a file", path.display())]
+    OutIsDirectory { path: PathBuf },
+    #[error("cannot write to standard output")]
+    Stdout { source: io::Error },
+    #[error("cannot read from standard input")]
+    Stdin { source: io::Error },
+}
+
+impl Failure {
+    /// The failure and its causes, separated by colons. Control characters are escaped: file names may hold newlines.
+    pub(crate) fn one_line(&self) -> String {
+        let mut line = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            line = format!("{line}: {error}");
+            cause = error.source();
+        }
+        escape_control(&line)
+    }
+}
+
+/// The text with control characters written as escapes, so that it stays on its line.
+pub(crate) fn escape_control(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
+        if c.is_control() {
+            line.extend(c.escape_default())
+        } else {
+            line.push(c)
+        }
+        line
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_with_its_causes() {
+        let source = io::Error::other("disk\nfull");
+        let failure = Failure::Out { path: "a\nb.npy".into(), source };
+        let line = failure.one_line();
+        assert!(line.starts_with("--out a\\nb.npy: cannot be written"));
+        assert!(line.ends_with(": disk\\nfull"));
+        assert!(!line.contains('\n'));
+    }
+}

@@ -1,0 +1,103 @@
+//! From files to an engine: check, bind, plan, in this order, so that what cannot run is refused before it costs anything.
+
+use std::time::{Duration, Instant};
+
+use cudafast_cpu::{CpuBackend, CpuOptions};
+use cudafast_gguf::ShardSet;
+use cudafast_model::{DraftHead, Hyperparams, MemoryPlan, WeightSource, Weights};
+use cudafast_runtime::{Engine, Sampling, Session, SessionOptions};
+
+use crate::args::{Depth, Device, GenerateArgs, SamplingArgs};
+use crate::failure::Failure;
+use crate::{output, vocab};
+
+/// A model ready to run.
+pub(crate) struct Loaded {
+    pub(crate) engine: Engine,
+    pub(crate) model: ShardSet,
+    pub(crate) took: Duration,
+}
+
+/// Loads `model` and, where there is one, its draft head.
+pub(crate) fn load(model: ShardSet, head: Option<ShardSet>, options: &CpuOptions) -> Result<Loaded, Failure> {
+    let begun = Instant::now();
+    let target = WeightSource::from(model.clone());
+    let hyperparams = Hyperparams::from_source(&target)?;
+    let weights = Weights::bind(&target, &hyperparams)?;
+    let head = match head {
+        Some(file) => Some(DraftHead::bind(&WeightSource::from(file), &target, &hyperparams, &weights)?),
+        None => None,
+    };
+    let tokenizer = vocab::tokenizer(&model)?;
+    let template = match vocab::template(&model, &tokenizer) {
+        Ok(template) => template,
+        Err(failure) => {
+            output::note(&failure.one_line()); // a fault of chat alone: `run` goes on without
+            None
+        }
+    };
+    let backend = CpuBackend::new(hyperparams, weights, head, options)?;
+    let engine = Engine::new(Box::new(backend), tokenizer, template, model.label())?;
+    Ok(Loaded { engine, model, took: begun.elapsed() })
+}
+
+/// Refuses a device this build does not have. To be asked first.
+pub(crate) fn check_device(device: Device) -> Result<(), Failure> {
+    match device {
+        Device::Cpu => Ok(()),
+        Device::Cuda(card) => Err(Failure::NoCuda { device: format!("cuda:{card}") }),
+    }
+}
+
+/// Refuses a depth that needs a head where none is. Before a model is loaded for nothing.
+pub(crate) fn check_depth(args: &GenerateArgs, head: Option<&ShardSet>) -> Result<(), Failure> {
+    match args.depth {
+        Depth::Fixed(depth) if depth > 0 && head.is_none() => Err(Failure::NoDraftHead { depth }),
+        _ => Ok(()),
+    }
+}
+
+impl Loaded {
+    /// A session with room for `ctx_tokens`, refused with the sum where memory will not do.
+    pub(crate) fn open_session(&self, ctx_tokens: usize, snapshots: usize) -> Result<Session, Failure> {
+        if let Some(available) = available_memory() {
+            self.plan(ctx_tokens).check(available)?;
+        }
+        Ok(self.engine.open_session(&SessionOptions { ctx_tokens, snapshots })?)
+    }
+
+    /// Every byte of a run.
+    pub(crate) fn plan(&self, ctx_tokens: usize) -> MemoryPlan {
+        self.engine.backend().memory_plan(ctx_tokens)
+    }
+
+    /// The context the model was trained for.
+    pub(crate) fn trained_tokens(&self) -> usize {
+        self.engine.backend().hyperparams().context_tokens
+    }
+
+    /// What was typed, else what the file recommends, else greedy.
+    pub(crate) fn sampling(&self, args: &SamplingArgs) -> Result<Sampling, Failure> {
+        let file = self.model.metadata();
+        let temperature = match args.temp {
+            Some(temperature) => temperature,
+            None => file.f32_opt("general.sampling.temp")?.unwrap_or(0.0),
+        };
+        let top_k = match args.top_k {
+            Some(top_k) => top_k,
+            None => file.u32_opt("general.sampling.top_k")?.unwrap_or(0) as usize,
+        };
+        let top_p = match args.top_p {
+            Some(top_p) => top_p,
+            None => file.f32_opt("general.sampling.top_p")?.unwrap_or(1.0),
+        };
+        Ok(Sampling::new(temperature, top_k, top_p, args.min_p, args.seed)?)
+    }
+}
+
+/// Bytes the system can give without swapping, where it says so.
+fn available_memory() -> Option<u64> {
+    let kib = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = kib.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}

@@ -1,0 +1,28 @@
+//! Standard output and standard error, where every write can fail.
+
+use std::io::{self, Write};
+
+use crate::failure::{Failure, escape_control};
+
+/// Writes text and flushes it, so that a reader sees tokens as they come. A closed reader is a failure, not a panic.
+pub(crate) fn text(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|source| Failure::Stdout { source })
+}
+
+/// One object on one line.
+pub(crate) fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let mut line = serde_json::to_string(value).map_err(|e| Failure::Stdout { source: e.into() })?;
+    line.push('\n');
+    text(&line)
+}
+
+/// A line for people on stderr. Nobody is left to tell when that fails.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(io::stderr(), "cudafast: {}", escape_control(line));
+}
+
+/// The line that ends a failed command.
+pub(crate) fn error_line(line: &str) {
+    note(&format!("error: {line}"));
+}

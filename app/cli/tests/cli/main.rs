@@ -1,0 +1,6 @@
+//! The program from outside: what it prints, what it refuses, what other programs rely on.
+#![allow(clippy::unwrap_used)] // helpers of tests are not tests to clippy
+
+mod commands;
+mod fixture;
+mod refusals;

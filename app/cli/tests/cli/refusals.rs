@@ -1,0 +1,188 @@
+//! Bad input: a one-line error, the right exit code, nothing half written.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
+
+use crate::fixture::{Cli, Ran, oracle, tiny};
+use cudafast_gguf::{Value, Writer};
+
+const PROMPT: &str = "Once upon a time";
+
+#[test]
+fn a_command_line_that_cannot_be_followed_exits_with_2_and_says_what_is_wrong() {
+    let cli = Cli::new();
+    for (line, word) in [
+        (&["run", "--no-such-flag"][..], "--no-such-flag"),
+        (&["run"], "PROMPT"),
+        (&["run", PROMPT, "--ids", "1,2"], "--ids"),
+        (&["run", "--ids", "1,x"], "`x` is no token id"),
+        (&["run", PROMPT, "--depth", "7"], "0 to 6, or auto"),
+        (&["run", PROMPT, "--temp", "-1"], "--temp"),
+        (&["run", PROMPT, "--temp", "nan"], "--temp"),
+        (&["run", PROMPT, "--top-p", "0"], "--top-p"),
+        (&["run", PROMPT, "--min-p", "1.5"], "--min-p"),
+        (&["run", PROMPT, "--device", "gpu"], "cpu, cuda, or cuda:N"),
+        (&["run", PROMPT, "--hnorm", "both"], "per-stream"),
+        (&["run", PROMPT, "--mtp-model", "x", "--no-mtp"], "--no-mtp"),
+        (&["run", PROMPT, "--think"], "--chat"),
+        (&["eval", "--ids", "1"], "--out"),
+        (&["fly"], "fly"),
+        (&[], "Usage"),
+    ] {
+        let ran = cli.run(line);
+        assert_eq!((ran.code, &ran.out[..]), (2, ""), "{line:?}: {ran:?}");
+        assert!(ran.err.contains(word), "{line:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn an_argument_that_is_not_utf8_is_named_on_one_line_with_exit_code_2() {
+    let cli = Cli::new();
+    for before in [&["run"][..], &["run", "--ids"], &["tokenize"], &["chat", "--system"]] {
+        let output = cli.command(before).arg(OsStr::from_bytes(b"caf\xe9")).output().unwrap();
+        let index = format!("argument {}", before.len() + 1);
+        Ran::of(output).refused(2, &[&index, "caf", "not UTF-8"]);
+    }
+}
+
+#[test]
+fn a_model_that_cannot_be_read_is_named() {
+    let cli = Cli::new();
+    cli.run(&["run", PROMPT, "-m", "missing.gguf"]).refused(1, &["missing.gguf", "No such file"]);
+    std::os::unix::fs::symlink("loop.gguf", cli.path("loop.gguf")).unwrap();
+    cli.run(&["run", PROMPT, "-m", "loop.gguf"]).refused(1, &["loop.gguf"]);
+    std::fs::write(cli.path("text.gguf"), "this is no model").unwrap();
+    cli.run(&["run", PROMPT, "-m", "text.gguf"]).refused(1, &["text.gguf", "not a GGUF"]);
+    let whole = std::fs::read(tiny(cudafast_tiny::MODEL_FILE)).unwrap();
+    std::fs::write(cli.path("cut.gguf"), &whole[..whole.len() / 2]).unwrap();
+    for command in ["run", "eval", "inspect"] {
+        let line: &[&str] = match command {
+            "run" => &["run", PROMPT, "-m", "cut.gguf"],
+            "eval" => &["eval", PROMPT, "-m", "cut.gguf", "--out", "l.npy"],
+            _ => &["inspect", "-m", "cut.gguf"],
+        };
+        cli.run(line).refused(1, &["cut.gguf", "truncated"]);
+    }
+    std::fs::create_dir(cli.path("empty")).unwrap();
+    cli.run(&["run", PROMPT, "-m", "empty"]).refused(1, &["empty", "no model"]);
+    assert_eq!(cli.files(), ["cut.gguf", "empty", "loop.gguf", "text.gguf"]);
+}
+
+/// lmstudio-bug-tracker#2345, unsloth#10015: an unknown architecture gave a misleading text.
+#[test]
+fn a_model_of_another_architecture_is_refused_by_both_names() {
+    let cli = Cli::new();
+    let mut bytes = Vec::new();
+    let llama = Writer::new().kv("general.architecture", Value::String("llama".into()));
+    llama.write_to(&mut bytes).unwrap();
+    std::fs::write(cli.path("llama.gguf"), bytes).unwrap();
+    for line in [&["run", PROMPT, "-m", "llama.gguf"][..], &["eval", PROMPT, "-m", "llama.gguf", "--out", "l.npy"]] {
+        cli.run(line).refused(1, &["llama.gguf", "this engine runs qwen4exp; file says llama"]);
+    }
+    assert_eq!(cli.files(), ["llama.gguf"]);
+}
+
+#[test]
+fn a_draft_head_that_is_missing_or_of_another_model_is_refused() {
+    let cli = Cli::new();
+    cli.run(&["run", PROMPT, "--mtp-model", "missing.gguf"]).refused(1, &["missing.gguf", "No such file"]);
+    let foreign = oracle("mtp-tiny.gguf");
+    let foreign = foreign.to_str().unwrap();
+    cli.run(&["run", PROMPT, "--mtp-model", foreign]).refused(1, &["mtp-tiny.gguf", "draft head"]);
+    cli.run(&["eval", PROMPT, "--mtp-model", foreign, "--out", "l.npy"]).refused(1, &["mtp-tiny.gguf", "draft head"]);
+    cli.run(&["run", PROMPT, "-m", foreign]).refused(1, &["mtp-tiny.gguf"]);
+    assert!(cli.files().is_empty());
+}
+
+#[test]
+fn a_depth_above_0_without_a_head_is_refused() {
+    let cli = Cli::new();
+    cli.run(&["run", PROMPT, "--no-mtp", "--depth", "2"]).refused(1, &["--depth 2", "--mtp-model"]);
+    cli.run(&["chat", "--no-mtp", "--depth", "1"]).refused(1, &["--depth 1", "--mtp-model"]);
+    let alone = cli.link(&tiny(cudafast_tiny::MODEL_FILE), "alone.gguf");
+    cli.run(&["run", PROMPT, "-m", alone.to_str().unwrap(), "--depth", "1"]).refused(1, &["--depth 1", "--mtp-model"]);
+}
+
+/// ds4#150, llama.cpp#15780, #24735: a prompt that is too long was truncated, or refused with the wrong limit.
+#[test]
+fn a_prompt_longer_than_the_context_is_refused_with_both_numbers() {
+    let cli = Cli::new();
+    let ids = |n: usize| vec!["7"; n].join(",");
+    cli.run(&["run", "--ids", &ids(9), "--ctx-tokens", "8"]).refused(1, &["9 tokens", "holds 8", "--ctx-tokens"]);
+    cli.run(&["run", "--ids", &ids(4097)]).refused(1, &["4097", "4096"]);
+    std::fs::write(cli.path("l.npy"), "before").unwrap();
+    cli.run(&["eval", "--ids", &ids(4097), "--out", "l.npy"]).refused(1, &["4097", "4096"]);
+    assert_eq!(std::fs::read(cli.path("l.npy")).unwrap(), b"before");
+    assert_eq!(cli.files(), ["l.npy"]);
+}
+
+#[test]
+fn a_context_the_model_was_not_trained_for_is_refused() {
+    let cli = Cli::new();
+    for bad in ["0", "4097", "1000000"] {
+        cli.run(&["run", PROMPT, "--ctx-tokens", bad]).refused(1, &["--ctx-tokens", bad, "4096"]);
+    }
+}
+
+#[test]
+fn ids_outside_the_vocabulary_and_empty_prompts_are_refused() {
+    let cli = Cli::new();
+    cli.run(&["run", "--ids", "1,4096"]).refused(1, &["4096"]);
+    cli.run(&["eval", "--ids", "1,4096", "--out", "l.npy"]).refused(1, &["4096"]);
+    cli.run(&["run", ""]).refused(1, &["no tokens"]);
+    cli.run(&["eval", "", "--out", "l.npy"]).refused(1, &["no tokens"]);
+    assert!(cli.files().is_empty());
+}
+
+#[test]
+fn a_prompt_that_cannot_be_read_or_is_not_utf8_is_named() {
+    let cli = Cli::new();
+    cli.run(&["run", "--prompt-file", "missing.txt"]).refused(1, &["missing.txt", "No such file"]);
+    std::fs::write(cli.path("latin1.txt"), b"caf\xe9").unwrap();
+    cli.run(&["run", "--prompt-file", "latin1.txt"]).refused(1, &["latin1.txt", "not UTF-8 at byte 3"]);
+    cli.run_with(&["run", "-"], b"caf\xe9").refused(1, &["standard input", "not UTF-8 at byte 3"]);
+    cli.run_with(&["tokenize"], b"\xff").refused(1, &["standard input", "not UTF-8 at byte 0"]);
+}
+
+#[test]
+fn a_device_this_build_does_not_have_is_refused() {
+    let cli = Cli::new();
+    for line in [&["run", PROMPT, "--device", "cuda"][..], &["eval", PROMPT, "--device", "cuda:1", "--out", "l.npy"]] {
+        cli.run(line).refused(1, &["--device cuda", "no CUDA backend"]);
+    }
+    assert!(cli.files().is_empty());
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_refused_before_anything_is_computed() {
+    let cli = Cli::new();
+    std::fs::create_dir(cli.path("folder")).unwrap();
+    // The model does not exist either: the place was tried first.
+    cli.run(&["eval", PROMPT, "-m", "missing.gguf", "--out", "no/l.npy"])
+        .refused(1, &["--out no/l.npy", "No such file"]);
+    cli.run(&["eval", PROMPT, "-m", "missing.gguf", "--out", "folder"]).refused(1, &["--out folder", "directory"]);
+    cli.run(&["eval", PROMPT, "--out", "/dev/full"]).refused(1, &["--out /dev/full", "No space left"]);
+    assert_eq!(cli.files(), ["folder"]);
+}
+
+#[test]
+fn closed_standard_output_is_a_one_line_error_and_no_panic() {
+    for line in [
+        &["run", PROMPT, "-n", "64"][..],
+        &["run", PROMPT, "-n", "4", "--json"],
+        &["tokenize", PROMPT],
+        &["inspect"],
+        &["run", "--help"],
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_cudafast"))
+            .args(line)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        Ran::of(output).refused(1, &["standard output", "Broken pipe"]);
+    }
+}
