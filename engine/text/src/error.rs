@@ -170,6 +170,14 @@ pub enum Error {
         /// What the parser says.
         problem: String,
     },
+    /// A template far longer than any that is published.
+    #[error("the chat template has {bytes} bytes, at most {limit} are compiled; give a shorter one")]
+    TemplateTooLong {
+        /// Length of the source.
+        bytes: usize,
+        /// The allowance.
+        limit: usize,
+    },
     /// The template was stopped or failed while rendering these messages.
     #[error("chat template, line {line}: {problem}; change the messages or the template")]
     TemplateRender {
@@ -187,9 +195,7 @@ pub enum Error {
         message: String,
     },
     /// The template did more work than any honest one needs.
-    #[error(
-        "chat template, line {line}: stopped after {fuel} steps; the template loops without end or multiplies text"
-    )]
+    #[error("chat template, line {line}: stopped after {fuel} steps; it loops without end or multiplies text")]
     TemplateFuel {
         /// Line of the template, from 1.
         line: usize,

@@ -10,6 +10,7 @@
 mod bytes;
 mod error;
 mod message;
+mod methods;
 mod python;
 mod split;
 mod stream;

@@ -1,13 +1,15 @@
-//! Where templates rely on Python underneath Jinja: printing, string methods, tests, the clock.
+//! Where templates rely on Python underneath Jinja: printing, filters and tests, the clock.
 
 use jiff::{Timestamp, fmt::strtime, tz::TimeZone};
 use minijinja::{
-    Environment, Error, ErrorKind, Output, State, Value,
-    value::{Kwargs, Rest, Tuple, ValueKind, from_args},
+    Environment, Error, ErrorKind, Output, State, Value, filters,
+    value::{Kwargs, Rest, ValueKind},
 };
-use minijinja_contrib::pycompat;
 
-use crate::tojson::{MAX_DEPTH, tojson};
+use crate::{
+    methods::{method, split_lines, strip},
+    tojson::{MAX_DEPTH, tojson},
+};
 
 /// The error behind `raise_exception`: the template's own verdict, kept apart from faults of the engine.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +36,11 @@ pub(crate) fn install(env: &mut Environment<'_>) {
         str_of(state, value).map(|text| strip(&text, chars, true, true).to_owned())
     });
     env.add_filter("join", join);
+    env.add_filter("indent", indent);
+    env.add_filter("int", |state: &State, value: &Value, default: Option<Value>, kwargs: Kwargs| {
+        let default = default.or(kwargs.get("default")?).unwrap_or_else(|| 0.into());
+        filters::int(state, value, Some(default), None, kwargs)
+    });
     env.add_test("sequence", |v: &Value| v.is_undefined() || v.kind() == ValueKind::String || v.len().is_some());
     env.add_test("iterable", |v: &Value| v.kind() == ValueKind::String || v.try_iter().is_ok());
     env.add_function("raise_exception", |message: String| -> Result<Value, Error> {
@@ -71,6 +78,47 @@ fn join(state: &State, values: &Value, between: Option<Value>, kwargs: Kwargs) -
         }
     }
     Ok(text)
+}
+
+/// `text | indent(width=4, first=false, blank=false)`: the first line and empty lines stay at the margin unless asked.
+fn indent(state: &State, value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<String, Error> {
+    let mut positional = args.0.into_iter();
+    let width = positional.next().or(kwargs.get("width")?);
+    let first = positional.next().or(kwargs.get("first")?).is_some_and(|v| v.is_true());
+    let blank = positional.next().or(kwargs.get("blank")?).is_some_and(|v| v.is_true());
+    kwargs.assert_all_used()?;
+    let margin = width.map_or_else(|| Ok(" ".repeat(4)), |v| margin("indent", &v))?;
+    // The line break added here makes a closing one count as the start of an empty line.
+    let lines = str_of(state, value)? + "\n";
+    let mut text = String::new();
+    for (index, line) in split_lines(&lines, false).into_iter().enumerate() {
+        state.consume_fuel(1 + margin.len() as u64 / 64)?;
+        if index > 0 {
+            text.push('\n');
+        }
+        if if index == 0 { first } else { blank || !line.is_empty() } {
+            text.push_str(&margin);
+        }
+        text.push_str(line);
+    }
+    Ok(text)
+}
+
+/// A margin given as a number of blanks or as itself. Python multiplies, so a negative number is none.
+pub(crate) fn margin(filter: &str, value: &Value) -> Result<String, Error> {
+    const MOST_BLANKS: i64 = 64;
+    if let Some(text) = value.as_str() {
+        return Ok(text.into());
+    }
+    let blanks =
+        if value.kind() == ValueKind::Bool { i64::from(value.is_true()) } else { i64::try_from(value.clone())? };
+    match usize::try_from(blanks.max(0)) {
+        Ok(count) if blanks <= MOST_BLANKS => Ok(" ".repeat(count)),
+        _ => {
+            let problem = format!("{filter}: {blanks} blanks are more than {MOST_BLANKS}");
+            Err(Error::new(ErrorKind::InvalidOperation, problem))
+        }
+    }
 }
 
 /// Python's `str(value)`.
@@ -141,11 +189,20 @@ fn write_quoted(text: &str, out: &mut String) {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             c if c == quote => out.extend(['\\', c]),
-            c if c.is_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c => out.push(c),
+            c if is_printable(c) => out.push(c),
+            c => match u32::from(c) {
+                code @ 0..=0xFF => out.push_str(&format!("\\x{code:02x}")),
+                code @ 0x100..=0xFFFF => out.push_str(&format!("\\u{code:04x}")),
+                code => out.push_str(&format!("\\U{code:08x}")),
+            },
         }
     }
     out.push(quote);
+}
+
+/// Whether `repr` writes a character as it is. Rust's own escaping agrees, except for marks at the start of a string.
+fn is_printable(c: char) -> bool {
+    matches!(c, ' '..='~') || !(c.is_control() || format!("a{c}").escape_debug().skip(1).eq(c.escape_unicode()))
 }
 
 /// Python's `repr(float)`: the shortest digits that come back, plain between 1e-4 and 1e16, else with an exponent.
@@ -162,146 +219,6 @@ pub(crate) fn float_repr(number: f64) -> String {
     }
 }
 
-pub(crate) fn is_truthy_number(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::Number | ValueKind::Bool) && value.is_true()
-}
-
 pub(crate) fn too_deep() -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("a value is nested deeper than {MAX_DEPTH} levels"))
-}
-
-/// Methods of Python's `str` that differ from, or are missing in, the ready-made set; the rest goes there.
-fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
-    let Some(text) = value.as_str() else { return pycompat::unknown_method_callback(state, value, name, args) };
-    let characters = |at: usize| text[..at].chars().count();
-    match name {
-        "strip" | "lstrip" | "rstrip" => {
-            let (chars,): (Option<&str>,) = from_args(args)?;
-            Ok(strip(text, chars, name != "rstrip", name != "lstrip").into())
-        }
-        "split" | "rsplit" => {
-            let (args, kwargs): (Rest<Value>, Kwargs) = from_args(args)?;
-            let mut positional = args.0.into_iter();
-            let separator = positional.next().or(kwargs.get("sep")?).filter(|v| !v.is_none());
-            let most = positional.next().or(kwargs.get("maxsplit")?);
-            kwargs.assert_all_used()?;
-            let most = most.map_or(Ok(-1), i64::try_from)?;
-            let separator = separator.map(|v| str_argument("sep", &v)).transpose()?;
-            split(text, separator.as_deref(), usize::try_from(most).unwrap_or(usize::MAX), name == "rsplit")
-        }
-        "splitlines" => {
-            let (args, kwargs): (Rest<Value>, Kwargs) = from_args(args)?;
-            let keep = args.first().cloned().or(kwargs.get("keepends")?).is_some_and(|v| v.is_true());
-            kwargs.assert_all_used()?;
-            Ok(split_lines(text, keep).into_iter().map(Value::from).collect())
-        }
-        "partition" | "rpartition" => {
-            let (separator,): (&str,) = from_args(args)?;
-            if separator.is_empty() {
-                return Err(empty_separator());
-            }
-            let parts = if name == "partition" { text.split_once(separator) } else { text.rsplit_once(separator) };
-            let parts = match parts {
-                Some((before, after)) => [before, separator, after],
-                None if name == "partition" => [text, "", ""],
-                None => ["", "", text],
-            };
-            Ok(Tuple::from(parts.map(Value::from)).into())
-        }
-        "removeprefix" => {
-            let (prefix,): (&str,) = from_args(args)?;
-            Ok(text.strip_prefix(prefix).unwrap_or(text).into())
-        }
-        "removesuffix" => {
-            let (suffix,): (&str,) = from_args(args)?;
-            Ok(text.strip_suffix(suffix).unwrap_or(text).into())
-        }
-        "index" | "rindex" => {
-            let (wanted,): (&str,) = from_args(args)?;
-            let found = if name == "index" { text.find(wanted) } else { text.rfind(wanted) };
-            found
-                .map(|at| characters(at).into())
-                .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("{name}: substring not found")))
-        }
-        "isspace" => {
-            let () = from_args(args)?;
-            Ok((!text.is_empty() && text.chars().all(is_python_space)).into())
-        }
-        _ => pycompat::unknown_method_callback(state, value, name, args),
-    }
-}
-
-fn str_argument(name: &str, value: &Value) -> Result<String, Error> {
-    let wrong = || Error::new(ErrorKind::InvalidOperation, format!("{name} must be a string, not {}", value.kind()));
-    value.as_str().map(str::to_owned).ok_or_else(wrong)
-}
-
-/// What `str.strip` and `str.split` take for white space: Unicode's, and the four ASCII information separators.
-fn is_python_space(c: char) -> bool {
-    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
-}
-
-fn strip<'t>(text: &'t str, chars: Option<&str>, start: bool, end: bool) -> &'t str {
-    let strips = |c: char| chars.map_or_else(|| is_python_space(c), |chars| chars.contains(c));
-    let text = if start { text.trim_start_matches(strips) } else { text };
-    if end { text.trim_end_matches(strips) } else { text }
-}
-
-fn empty_separator() -> Error {
-    Error::new(ErrorKind::InvalidOperation, "empty separator")
-}
-
-/// At most `most` cuts, from the left or from the right. Without a separator runs of white space cut, and the ends are
-/// bare.
-fn split(text: &str, separator: Option<&str>, most: usize, from_right: bool) -> Result<Value, Error> {
-    let limit = most.saturating_add(1);
-    let mut parts: Vec<&str> = match (separator, from_right) {
-        (Some(""), _) => return Err(empty_separator()),
-        (Some(separator), false) => text.splitn(limit, separator).collect(),
-        (Some(separator), true) => text.rsplitn(limit, separator).collect(),
-        (None, _) => {
-            let mut parts = Vec::new();
-            let mut rest = strip(text, None, !from_right, from_right);
-            while !rest.is_empty() {
-                let cut = if from_right { rest.rfind(is_python_space) } else { rest.find(is_python_space) };
-                match cut.filter(|_| parts.len() < most) {
-                    None => {
-                        parts.push(rest);
-                        break;
-                    }
-                    Some(at) if from_right => {
-                        parts.push(strip(&rest[at..], None, true, false));
-                        rest = strip(&rest[..at], None, false, true);
-                    }
-                    Some(at) => {
-                        parts.push(&rest[..at]);
-                        rest = strip(&rest[at..], None, true, false);
-                    }
-                }
-            }
-            parts
-        }
-    };
-    if from_right {
-        parts.reverse();
-    }
-    Ok(parts.into_iter().map(Value::from).collect())
-}
-
-/// Lines as Python cuts them: at every line boundary Unicode knows, `\r\n` being one.
-fn split_lines(text: &str, keep_ends: bool) -> Vec<&str> {
-    let ends = ['\n', '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}', '\u{2028}', '\u{2029}'];
-    let mut lines = Vec::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let line = rest.find(ends).unwrap_or(rest.len());
-        let end = match rest[line..].chars().next() {
-            Some('\r') if rest[line + 1..].starts_with('\n') => 2,
-            Some(c) => c.len_utf8(),
-            None => 0,
-        };
-        lines.push(&rest[..if keep_ends { line + end } else { line }]);
-        rest = &rest[line + end..];
-    }
-    lines
 }

@@ -12,12 +12,19 @@ use crate::{
     python::{self, NOW_VARIABLE, Raised},
 };
 
-/// Work allowed to a render of nothing, in minijinja's fuel: one per instruction and per 64 bytes made. A long honest
-/// conversation takes some hundreds per message; this much takes about a second and at most 640 MB.
-const FUEL: u64 = 10_000_000;
+/// Longest template source that is compiled. Published templates take up to some 30 KB.
+const MAX_SOURCE_BYTES: usize = 128 << 10;
+
+/// Work allowed to a render of nothing, in minijinja's fuel: one per instruction and per 64 bytes made or searched. A long
+/// honest conversation takes some hundreds per message; this much takes under a second and at most 256 MB.
+const FUEL: u64 = 4_000_000;
 
 /// More work per byte of messages and tools: a template may look at each of them a few times.
 const FUEL_PER_BYTE: u64 = 4;
+
+/// Stack of the thread that compiles and renders; only what is used takes memory. The parser recurses once per operator
+/// of a chain, so per byte of source at the worst; dropping a value recurses once per level, and a level costs five fuel.
+const STACK_BYTES: usize = 512 << 20;
 
 /// Macros and nested blocks deeper than this are refused; a frame takes a few KiB of stack.
 const RECURSION_LIMIT: usize = 200;
@@ -46,6 +53,10 @@ pub struct RenderOptions {
 /// `{% generation %}` blocks, Python's methods on strings and mappings, Python's printing of values. `tools` and
 /// `documents` are `none` when absent, `bos_token` and `eos_token` undefined.
 ///
+/// Steps, memory, recursion and output are bounded, see [`Error::TemplateFuel`]. One hole is known: a template that nests
+/// lists so that they share their items (`[x, x]`, forty levels deep) and then compares or concatenates them keeps the
+/// engine busy inside one step.
+///
 /// One difference is on purpose: the `arguments` of tool calls may be an object or a JSON string holding one, and render
 /// alike.
 pub struct ChatTemplate {
@@ -66,10 +77,17 @@ impl ChatTemplate {
         env.set_syntax(syntax);
         env.set_auto_escape_callback(|_| AutoEscape::None);
         env.set_recursion_limit(RECURSION_LIMIT);
+        // Errors then say which expression was undefined.
+        env.set_debug(true);
         python::install(&mut env);
-        let source = source.replace("\r\n", "\n").replace('\r', "\n");
-        env.add_template_owned(NAME, with_generation_blocks(&source)?)
-            .map_err(|error| Error::TemplateSyntax { line: error.line().unwrap_or(1), problem: describe(&error) })?;
+        if source.len() > MAX_SOURCE_BYTES {
+            return Err(Error::TemplateTooLong { bytes: source.len(), limit: MAX_SOURCE_BYTES });
+        }
+        let source = with_generation_blocks(&source.replace("\r\n", "\n").replace('\r', "\n"))?;
+        on_deep_stack(|| {
+            env.add_template_owned(NAME, source)
+                .map_err(|error| Error::TemplateSyntax { line: error.line().unwrap_or(1), problem: describe(&error) })
+        })?;
         Ok(Self { env, bos_token: None, eos_token: None })
     }
 
@@ -110,19 +128,31 @@ impl ChatTemplate {
     fn run(&self, variables: Map<String, Value>) -> Result<String, Error> {
         let input_bytes: u64 = variables.values().map(size_bytes).sum();
         let fuel = FUEL.saturating_add(input_bytes.saturating_mul(FUEL_PER_BYTE));
-        // A clone shares the compiled template; fuel is the environment's, the allowance is this render's.
-        let mut env = self.env.clone();
-        env.set_fuel(Some(fuel));
-        let context = to_template(&Value::Object(variables));
-        env.get_template(NAME).and_then(|template| template.render(context)).map_err(|error| {
-            let line = error.line().unwrap_or(1);
-            match (error.kind(), raised(&error)) {
-                (_, Some(message)) => Error::TemplateRefused { line, message },
-                (ErrorKind::OutOfFuel, _) => Error::TemplateFuel { line, fuel },
-                _ => Error::TemplateRender { line, problem: describe(&error) },
-            }
+        on_deep_stack(|| {
+            // Fuel is the environment's, the allowance is this render's; a clone shares the compiled template.
+            let mut env = self.env.clone();
+            env.set_fuel(Some(fuel));
+            let context = to_template(&Value::Object(variables));
+            env.get_template(NAME).and_then(|template| template.render(context)).map_err(|error| {
+                let line = error.line().unwrap_or(1);
+                match (error.kind(), raised(&error)) {
+                    (_, Some(message)) => Error::TemplateRefused { line, message },
+                    (ErrorKind::OutOfFuel, _) => Error::TemplateFuel { line, fuel },
+                    _ => Error::TemplateRender { line, problem: describe(&error) },
+                }
+            })
         })
     }
+}
+
+/// Runs the engine's recursive code where it cannot run out of stack.
+fn on_deep_stack<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    let failed = |source| Error::Backend { doing: "starting a thread for the chat template", source };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("chat-template".into()).stack_size(STACK_BYTES);
+        let thread = thread.spawn_scoped(scope, work).map_err(|source| failed(source.into()))?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Templates made for training mark the assistant's words with `{% generation %}`; for rendering that is a plain scope.

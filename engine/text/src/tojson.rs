@@ -6,7 +6,7 @@ use minijinja::{
     value::{Kwargs, Rest, ValueKind},
 };
 
-use crate::python::{float_repr, is_truthy_number, too_deep};
+use crate::python::{float_repr, margin, too_deep};
 
 /// Levels of nesting that are walked; as deep as serde_json reads.
 pub(crate) const MAX_DEPTH: usize = 128;
@@ -19,7 +19,7 @@ pub(crate) fn tojson(state: &State, value: &Value, args: Rest<Value>, kwargs: Kw
         Ok(positional.next().or(named).filter(|v| !v.is_none()))
     };
     let ensure_ascii = argument("ensure_ascii")?.is_some_and(|v| v.is_true());
-    let indent = argument("indent")?.map(|v| indent_text(&v)).transpose()?;
+    let indent = argument("indent")?.map(|v| margin("tojson", &v)).transpose()?;
     let separators = argument("separators")?.map(|v| separator_pair(&v)).transpose()?;
     let sort_keys = argument("sort_keys")?.is_some_and(|v| v.is_true());
     kwargs.assert_all_used()?;
@@ -31,18 +31,6 @@ pub(crate) fn tojson(state: &State, value: &Value, args: Rest<Value>, kwargs: Kw
     let mut writer = Writer { state, out: String::new(), ensure_ascii, indent, item, key, sort_keys };
     writer.value(value, 0)?;
     Ok(writer.out)
-}
-
-/// A number of blanks, or the text itself.
-fn indent_text(value: &Value) -> Result<String, Error> {
-    if let Some(text) = value.as_str() {
-        return Ok(text.into());
-    }
-    let width = if is_truthy_number(value) { value.as_i64().unwrap_or(1) } else { 0 };
-    match usize::try_from(width.max(0)) {
-        Ok(width) if width <= 64 => Ok(" ".repeat(width)),
-        _ => Err(Error::new(ErrorKind::InvalidOperation, format!("tojson: indent {width} is more than 64"))),
-    }
 }
 
 fn separator_pair(value: &Value) -> Result<(String, String), Error> {
@@ -66,7 +54,9 @@ struct Writer<'a, 's, 'e> {
 impl Writer<'_, '_, '_> {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
         // Lists share their items, so the text can be far larger than the value: pay before writing.
-        self.state.consume_fuel(1 + value.as_str().map_or(0, |s| s.len() as u64 / 16))?;
+        let margin_bytes = self.indent.as_ref().map_or(0, |indent| indent.len() * depth);
+        let bytes = value.as_str().map_or(0, str::len) + self.item.len() + self.key.len() + margin_bytes;
+        self.state.consume_fuel(1 + bytes as u64 / 16)?;
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
             ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
