@@ -20,8 +20,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     load::check_device(args.device.device)?;
     let model = source::open_model(&args.model)?;
     let head = source::open_head(&args.model, &args.head, &model)?;
-    load::check_depth(&args.generate, head.as_ref())?;
-    let loaded = load::load(model, head, &args.device.cpu_options())?;
+    load::check_depth(&args.generate, &head)?;
+    let loaded = load::load(model, &head, &args.device.cpu_options())?;
     if loaded.engine.template().is_none() {
         return Err(Failure::NoTemplate { label: loaded.engine.label().to_owned() });
     }

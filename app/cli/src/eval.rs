@@ -9,6 +9,7 @@ use crate::args::EvalArgs;
 use crate::failure::Failure;
 use crate::npy::NpyWriter;
 use crate::prompt::Prompt;
+use crate::source::Head;
 use crate::{load, output, source};
 
 pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
@@ -16,8 +17,11 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     let claim = NpyWriter::claim(&args.out)?;
     let prompt = Prompt::read(&args.prompt)?;
     let model = source::open_model(&args.model)?;
-    let head = args.mtp_model.as_deref().map(ShardSet::open).transpose()?;
-    let loaded = load::load(model, head, &args.device.cpu_options())?;
+    let head = match &args.mtp_model {
+        Some(path) => Head::One(Box::new(ShardSet::open(path)?)),
+        None => Head::None,
+    };
+    let loaded = load::load(model, &head, &args.device.cpu_options())?;
     let tokens = prompt.tokens(&loaded.engine)?;
     let ctx_tokens = tokens.len().clamp(1, loaded.trained_tokens());
     let mut session = loaded.open_session(ctx_tokens, 0)?;

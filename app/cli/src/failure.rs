@@ -31,8 +31,8 @@ pub(crate) enum Failure {
     Encode { source: cudafast_text::Error },
     #[error("--device {device}: this build has no CUDA backend; use --device cpu, or a build with the feature `cuda`")]
     NoCuda { device: String },
-    #[error("--depth {depth} needs a draft head and none is loaded; give one with --mtp-model, or use --depth 0")]
-    NoDraftHead { depth: usize },
+    #[error("--depth: {note}")]
+    SeveralHeads { note: String },
     #[error("{path}: cannot be read; check the path and its permissions")]
     Read { path: String, source: io::Error },
     #[error("{path}: is not UTF-8 at byte {at}; give the prompt as UTF-8 text")]

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::args::InspectArgs;
 use crate::failure::Failure;
 use crate::report::MemoryReport;
+use crate::source::Head;
 use crate::{load, output, source};
 
 /// Context the memory is planned for unless asked otherwise.
@@ -76,19 +77,19 @@ struct Geometry {
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let model = source::open_model(&args.model)?;
     let head = source::open_head(&args.model, &args.head, &model)?;
-    let checked = check(&model, head.as_ref(), args.ctx_tokens);
+    let checked = check(&model, &head, args.ctx_tokens);
     let (found, problem) = match checked {
         Ok(found) => (Some(found), None),
         Err(failure) => (None, Some(failure)),
     };
     if args.json {
         let (geometry, memory) = found.map(|(geometry, plan)| (geometry, MemoryReport::of(&plan))).unzip();
-        let (model, draft_head) = (FileReport::of(&model), head.as_ref().map(FileReport::of));
+        let (model, draft_head) = (FileReport::of(&model), head.file().map(FileReport::of));
         let told = problem.as_ref().map(Failure::one_line);
         output::json(&Report { model, draft_head, geometry, memory, problem: told })?;
     } else {
         let mut text = FileReport::of(&model).table("model");
-        if let Some(head) = &head {
+        if let Some(head) = head.file() {
             text += &FileReport::of(head).table("draft head");
         }
         if let Some((geometry, plan)) = &found {
@@ -101,8 +102,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 }
 
 /// Everything loading checks, and the plan of a run by the defaults.
-fn check(model: &ShardSet, head: Option<&ShardSet>, ctx: Option<usize>) -> Result<(Geometry, MemoryPlan), Failure> {
-    let loaded = load::load(model.clone(), head.cloned(), &CpuOptions::default())?;
+fn check(model: &ShardSet, head: &Head, ctx: Option<usize>) -> Result<(Geometry, MemoryPlan), Failure> {
+    let loaded = load::load(model.clone(), head, &CpuOptions::default())?;
     let hp = loaded.engine.backend().hyperparams();
     let (found, trained) = (ctx.unwrap_or(CTX_TOKENS.min(hp.context_tokens)), hp.context_tokens);
     if found == 0 || found > trained {

@@ -9,6 +9,7 @@ use cudafast_runtime::{Engine, Sampling, Session, SessionOptions};
 
 use crate::args::{Depth, Device, GenerateArgs, SamplingArgs};
 use crate::failure::Failure;
+use crate::source::Head;
 use crate::{output, vocab};
 
 /// A model ready to run.
@@ -18,14 +19,14 @@ pub(crate) struct Loaded {
     pub(crate) took: Duration,
 }
 
-/// Loads `model` and, where there is one, its draft head.
-pub(crate) fn load(model: ShardSet, head: Option<ShardSet>, options: &CpuOptions) -> Result<Loaded, Failure> {
+/// Loads `model` and, where there is one, its draft head. Where there is none for a reason, a line says so.
+pub(crate) fn load(model: ShardSet, head: &Head, options: &CpuOptions) -> Result<Loaded, Failure> {
     let begun = Instant::now();
     let target = WeightSource::from(model.clone());
     let hyperparams = Hyperparams::from_source(&target)?;
     let weights = Weights::bind(&target, &hyperparams)?;
-    let head = match head {
-        Some(file) => Some(DraftHead::bind(&WeightSource::from(file), &target, &hyperparams, &weights)?),
+    let bound = match head.file() {
+        Some(file) => Some(DraftHead::bind(&WeightSource::from(file.clone()), &target, &hyperparams, &weights)?),
         None => None,
     };
     let tokenizer = vocab::tokenizer(&model)?;
@@ -36,7 +37,10 @@ pub(crate) fn load(model: ShardSet, head: Option<ShardSet>, options: &CpuOptions
             None
         }
     };
-    let backend = CpuBackend::new(hyperparams, weights, head, options)?;
+    let backend = CpuBackend::new(hyperparams, weights, bound, options)?;
+    if let Some(note) = head.note() {
+        output::note(&note);
+    }
     let engine = Engine::new(Box::new(backend), tokenizer, template, model.label())?;
     Ok(Loaded { engine, model, took: begun.elapsed() })
 }
@@ -50,9 +54,12 @@ pub(crate) fn check_device(device: Device) -> Result<(), Failure> {
 }
 
 /// Refuses a depth that needs a head where none is. Before a model is loaded for nothing.
-pub(crate) fn check_depth(args: &GenerateArgs, head: Option<&ShardSet>) -> Result<(), Failure> {
-    match args.depth {
-        Depth::Fixed(depth) if depth > 0 && head.is_none() => Err(Failure::NoDraftHead { depth }),
+pub(crate) fn check_depth(args: &GenerateArgs, head: &Head) -> Result<(), Failure> {
+    match (args.depth, head) {
+        (Depth::Fixed(1..), Head::Several { .. }) => {
+            Err(Failure::SeveralHeads { note: head.note().unwrap_or_default() })
+        }
+        (Depth::Fixed(depth @ 1..), Head::None) => Err(cudafast_runtime::Error::NoDraftHead { depth }.into()),
         _ => Ok(()),
     }
 }

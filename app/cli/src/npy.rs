@@ -12,6 +12,7 @@ use crate::failure::Failure;
 pub(crate) struct NpyWriter {
     out: BufWriter<Target>,
     path: PathBuf,
+    place: PathBuf,
     cols: usize,
     rows_left: usize,
 }
@@ -43,6 +44,7 @@ impl NpyWriter {
     /// Claims the place: fails now if `path` cannot be written later.
     pub(crate) fn claim(path: &Path) -> Result<Claim, Failure> {
         let failed = |source| Failure::Out { path: path.to_owned(), source };
+        let mut place = path.to_owned();
         let target = match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(Failure::OutIsDirectory { path: path.to_owned() }),
             Ok(found) if !found.is_file() => Target::Direct(File::options().write(true).open(path).map_err(failed)?),
@@ -51,7 +53,9 @@ impl NpyWriter {
                     // A rename would replace it even where it may not be written.
                     File::options().write(true).open(path).map_err(failed)?;
                 }
-                let folder = path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
+                // A link stays a link: what it leads to is replaced.
+                place = path.canonicalize().unwrap_or(place);
+                let folder = place.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
                 let mut builder = tempfile::Builder::new();
                 builder.prefix(".cudafast-").suffix(".npy.part");
                 #[cfg(unix)] // as far as the umask lets others read; temporary files are private otherwise
@@ -59,7 +63,7 @@ impl NpyWriter {
                 Target::Temporary(builder.tempfile_in(folder).map_err(failed)?)
             }
         };
-        Ok(Claim { target, path: path.to_owned() })
+        Ok(Claim { target, path: path.to_owned(), place })
     }
 
     /// Adds one row.
@@ -79,7 +83,7 @@ impl NpyWriter {
             return Err(failed(io::Error::other("rows are missing")));
         }
         match self.out.into_inner().map_err(|e| failed(e.into_error()))? {
-            Target::Temporary(file) => file.persist(&path).map(drop).map_err(|e| failed(e.error)),
+            Target::Temporary(file) => file.persist(&self.place).map(drop).map_err(|e| failed(e.error)),
             Target::Direct(mut file) => file.flush().map_err(failed),
         }
     }
@@ -88,16 +92,19 @@ impl NpyWriter {
 /// A place to write to, before it is known how much.
 pub(crate) struct Claim {
     target: Target,
+    /// As it was named.
     path: PathBuf,
+    /// Where it is.
+    place: PathBuf,
 }
 
 impl Claim {
     /// Writes the header for `[rows, cols]`.
     pub(crate) fn begin(self, rows: usize, cols: usize) -> Result<NpyWriter, Failure> {
-        let Claim { target, path } = self;
+        let Claim { target, path, place } = self;
         let mut out = BufWriter::with_capacity(1 << 20, target);
         out.write_all(&header(rows, cols)).map_err(|source| Failure::Out { path: path.clone(), source })?;
-        Ok(NpyWriter { out, path, cols, rows_left: rows })
+        Ok(NpyWriter { out, path, place, cols, rows_left: rows })
     }
 }
 
@@ -105,7 +112,7 @@ impl Claim {
 fn header(rows: usize, cols: usize) -> Vec<u8> {
     let mut text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {cols}), }}");
     const BEFORE: usize = 10;
-    while (BEFORE + text.len() + 1) % 64 != 0 {
+    while !(BEFORE + text.len() + 1).is_multiple_of(64) {
         text.push(' ');
     }
     text.push('\n');
@@ -128,6 +135,20 @@ mod tests {
             assert_eq!(u16::from_le_bytes([header[8], header[9]]) as usize, header.len() - 10);
             assert!(header.ends_with(b"\n"));
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_keeps_leading_to_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        std::fs::write(&file, "before").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        let mut writer = NpyWriter::claim(&link).unwrap().begin(1, 1).unwrap();
+        writer.row(&[1.0]).unwrap();
+        writer.finish().unwrap();
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(&std::fs::read(&file).unwrap()[..6], b"\x93NUMPY");
     }
 
     #[test]

@@ -36,8 +36,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let prompt = Prompt::read(&args.prompt)?;
     let model = source::open_model(&args.model)?;
     let head = source::open_head(&args.model, &args.head, &model)?;
-    load::check_depth(&args.generate, head.as_ref())?;
-    let loaded = load::load(model, head, &args.device.cpu_options())?;
+    load::check_depth(&args.generate, &head)?;
+    let loaded = load::load(model, &head, &args.device.cpu_options())?;
     let engine = &loaded.engine;
     let tokens = match &prompt {
         Prompt::Text(text) if args.chat => {

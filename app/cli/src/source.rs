@@ -7,7 +7,6 @@ use cudafast_tiny::Source;
 
 use crate::args::{HeadArgs, ModelArgs};
 use crate::failure::Failure;
-use crate::output;
 
 /// The model that was named, or the embedded one.
 pub(crate) fn open_model(args: &ModelArgs) -> Result<ShardSet, Failure> {
@@ -17,30 +16,52 @@ pub(crate) fn open_model(args: &ModelArgs) -> Result<ShardSet, Failure> {
     }
 }
 
-/// The draft head that was named, else the one beside the model; `None` where there is none or no telling which.
-pub(crate) fn open_head(model: &ModelArgs, args: &HeadArgs, target: &ShardSet) -> Result<Option<ShardSet>, Failure> {
+/// What there is to draft with.
+pub(crate) enum Head {
+    One(Box<ShardSet>),
+    None,
+    /// More than one beside the model, and no telling which.
+    Several {
+        folder: PathBuf,
+        heads: Vec<PathBuf>,
+    },
+}
+
+impl Head {
+    /// Why there is none, where that may surprise.
+    pub(crate) fn note(&self) -> Option<String> {
+        let Head::Several { folder, heads } = self else { return None };
+        let (folder, count) = (folder.display(), heads.len());
+        let first = heads.first().map(|head| format!(", e.g. --mtp-model {}", head.display())).unwrap_or_default();
+        Some(format!("{folder}: {count} draft heads beside the model, none is used; name one{first}"))
+    }
+
+    pub(crate) fn file(&self) -> Option<&ShardSet> {
+        match self {
+            Head::One(file) => Some(file),
+            Head::None | Head::Several { .. } => None,
+        }
+    }
+}
+
+/// The draft head that was named, else the one beside the model.
+pub(crate) fn open_head(model: &ModelArgs, args: &HeadArgs, target: &ShardSet) -> Result<Head, Failure> {
+    let one = |file| Head::One(Box::new(file));
     if args.no_mtp {
-        return Ok(None);
+        return Ok(Head::None);
     }
     if let Some(path) = &args.mtp_model {
-        return Ok(Some(ShardSet::open(path)?));
+        return Ok(one(ShardSet::open(path)?));
     }
     if model.model.is_none() {
-        return open_tiny(cudafast_tiny::draft_head()).map(Some);
+        return open_tiny(cudafast_tiny::draft_head()).map(one);
     }
-    let beside = target.shards().first().map(|shard| parent(shard.path())).unwrap_or_default();
-    let mut heads = heads_in(&beside)?;
-    match heads.len() {
-        0 => Ok(None),
-        1 => Ok(Some(ShardSet::open(&heads.remove(0))?)),
-        count => {
-            let first = heads[0].display();
-            output::note(&format!(
-                "{}: {count} draft heads beside the model, none is used; name one, e.g. --mtp-model {first}",
-                beside.display()
-            ));
-            Ok(None)
-        }
+    let folder = target.shards().first().map(|shard| parent(shard.path())).unwrap_or_default();
+    let heads = heads_in(&folder)?;
+    match &heads[..] {
+        [] => Ok(Head::None),
+        [path] => Ok(one(ShardSet::open(path)?)),
+        _ => Ok(Head::Several { folder, heads }),
     }
 }
 

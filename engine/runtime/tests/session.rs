@@ -4,11 +4,12 @@
 
 mod toy;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cudafast_runtime::sampler::{argmax, choose};
+use cudafast_runtime::sampler::{argmax, choose, distribution};
 use cudafast_runtime::{
     BackendError, CancelFlag, DepthPolicy, Error, Finish, GenEvent, GenerateOptions, Generation, MAX_DEPTH,
     SamplerScratch, Sampling, Session, SessionOptions, TokenId,
@@ -343,8 +344,72 @@ fn a_stop_id_is_the_last_token_handed_out_whether_drafted_or_not() {
     }
 }
 
+/// Cells of `(second, third)` generated token with their probabilities, from the model's definition; paths less likely than
+/// one in a million are left to the rest.
+fn pairs_ref(prompt: &[TokenId], sampling: &Sampling) -> BTreeMap<(TokenId, TokenId), f64> {
+    let mut cells = BTreeMap::new();
+    let next = |all: &[TokenId]| distribution(&logits_after(all), None, sampling).unwrap();
+    for (first, p1) in next(prompt) {
+        let all = [prompt, &[first]].concat();
+        for (second, p2) in next(&all).into_iter().filter(|c| c.1 * p1 > 1e-6) {
+            for (third, p3) in next(&[&all[..], &[second]].concat()) {
+                *cells.entry((second, third)).or_default() += f64::from(p1) * f64::from(p2) * f64::from(p3);
+            }
+        }
+    }
+    cells
+}
+
+/// Design 3.6: sampled drafting is distribution-exact. 20,000 seeds for each cell of the grid, other seeds with drafting than
+/// without; pairs of tokens are counted, so that the row behind an accepted draft and the row of a rejected one both count.
+/// Bound: mean + 5 standard deviations of the statistic. The seeds are fixed, so the test cannot flake.
+#[test]
+fn sampled_pairs_follow_the_distribution_with_drafting_and_without() {
+    let prompt = prompt(5);
+    let grid =
+        [(0.025, 0, 1.0, 0.0), (0.1, 3, 1.0, 0.0), (0.03, 0, 0.8, 0.0), (0.03, 0, 1.0, 0.1), (0.1, 5, 0.9, 0.05)];
+    for (index, (temperature, top_k, top_p, min_p)) in grid.into_iter().enumerate() {
+        for depth in [0, 2] {
+            let (mut session, _) = open(64);
+            let sampling = |seed| Sampling::new(temperature, top_k, top_p, min_p, seed).unwrap();
+            let draws = 20_000u32;
+            let mut counts = BTreeMap::new();
+            for draw in 0..draws {
+                let seed = (u64::from(draw) << 8) + (10 * index + depth) as u64;
+                // Four tokens, so that the budget leaves room for drafts behind the third.
+                let options = GenerateOptions { sampling: sampling(seed), ..greedy(4, depth) };
+                let none = &mut |_| ControlFlow::Continue(());
+                let tokens = session.generate(&prompt, &options, &CancelFlag::default(), none).unwrap().tokens;
+                *counts.entry((tokens[1], tokens[2])).or_insert(0u32) += 1;
+            }
+            let totals = session.totals();
+            assert_eq!(depth > 0, totals.drafted > 0);
+            let share = f64::from(totals.accepted as u32) / f64::from(totals.drafted.max(1) as u32);
+            assert!(depth == 0 || (share > 0.08 && share < 0.9), "both outcomes must be common: {share}");
+
+            let (mut chi, mut cells) = (0.0, 0u32);
+            let (mut rest, mut rest_seen) = (f64::from(draws), f64::from(draws));
+            for (pair, p) in pairs_ref(&prompt, &sampling(0)) {
+                let (want, seen) = (p * f64::from(draws), f64::from(counts.get(&pair).copied().unwrap_or(0)));
+                if want >= 5.0 {
+                    (chi, cells) = (chi + (seen - want).powi(2) / want, cells + 1);
+                    (rest, rest_seen) = (rest - want, rest_seen - seen);
+                }
+            }
+            if rest >= 5.0 {
+                (chi, cells) = (chi + (rest_seen - rest).powi(2) / rest, cells + 1);
+            }
+            let freedom = f64::from(cells - 1);
+            assert!(
+                freedom >= 5.0 && chi < freedom + 5.0 * (2.0 * freedom).sqrt(),
+                "cell {index} depth {depth}: {chi} of {freedom}"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_toy_is_a_model_and_not_a_constant() {
-    let choices: std::collections::BTreeSet<_> = (1..50).map(|n| argmax(&logits_after(&prompt(n)))).collect();
+    let choices: BTreeSet<_> = (1..50).map(|n| argmax(&logits_after(&prompt(n)))).collect();
     assert!(choices.len() > 30);
 }

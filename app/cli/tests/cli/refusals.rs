@@ -100,6 +100,10 @@ fn a_depth_above_0_without_a_head_is_refused() {
     let cli = Cli::new();
     cli.run(&["run", PROMPT, "--no-mtp", "--depth", "2"]).refused(1, &["--depth 2", "--mtp-model"]);
     cli.run(&["chat", "--no-mtp", "--depth", "1"]).refused(1, &["--depth 1", "--mtp-model"]);
+    let among = oracle("tiny.gguf");
+    let among = among.to_str().unwrap();
+    cli.run(&["run", "-m", among, "--ids", "1", "--depth", "1"])
+        .refused(1, &["--depth", "2 draft heads", "--mtp-model"]);
     let alone = cli.link(&tiny(cudafast_tiny::MODEL_FILE), "alone.gguf");
     cli.run(&["run", PROMPT, "-m", alone.to_str().unwrap(), "--depth", "1"]).refused(1, &["--depth 1", "--mtp-model"]);
 }
