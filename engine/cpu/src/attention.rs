@@ -46,7 +46,11 @@ pub(crate) fn forward(
     math::rms_norm(&mut index_q, w.index_q_norm.as_slice(), ix.head_dim, hp.rms_eps);
     for t in 0..n {
         let angles = model.rope.angles(rows.position + t);
-        let heads = [(&mut queries, at.heads, at.head_dim), (&mut keys, at.kv_heads, at.head_dim), (&mut index_q, ix.heads, ix.head_dim)];
+        let heads = [
+            (&mut queries, at.heads, at.head_dim),
+            (&mut keys, at.kv_heads, at.head_dim),
+            (&mut index_q, ix.heads, ix.head_dim),
+        ];
         for (values, heads, dim) in heads {
             for head in values[t * heads * dim..(t + 1) * heads * dim].chunks_exact_mut(dim) {
                 angles.rotate(head);
@@ -66,7 +70,14 @@ pub(crate) fn forward(
 
     let kv = &*kv;
     let selected: Vec<Selected> = (0..n)
-        .map(|t| select(model, &kv.index_pooled, &index_q[t * ix.heads * ix.head_dim..][..ix.heads * ix.head_dim], rows.position + t + 1))
+        .map(|t| {
+            select(
+                model,
+                &kv.index_pooled,
+                &index_q[t * ix.heads * ix.head_dim..][..ix.heads * ix.head_dim],
+                rows.position + t + 1,
+            )
+        })
         .collect();
     for (t, selected) in selected.iter().enumerate() {
         probe.selection(layer, rows.position + t, selected);
@@ -81,9 +92,7 @@ pub(crate) fn forward(
             simd::run(Attend { q, kv, kv_head, dim: at.head_dim, tokens: &selected[t], o });
         }
     });
-    for (o, g) in o.iter_mut().zip(&gates) {
-        *o *= sigmoid(*g);
-    }
+    math::zip_in_place(&mut o, &gates, |o, g| o * sigmoid(g));
     let mut out = vec![0.0; n * hp.hidden];
     matmul(&model.pool, w.out.view(), &Operand::new(&o, at.heads * at.head_dim, model.precision), &mut out);
     out
@@ -161,4 +170,3 @@ impl Kernel for Attend<'_> {
         }
     }
 }
-

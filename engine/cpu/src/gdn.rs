@@ -33,7 +33,7 @@ pub(crate) fn forward(model: &Model, w: &GdnWeights, layer: &mut GdnLayer, x: &[
         Phase::Prefill => layer.conv.append(&u),
     }
     drop(u);
-    silu_in_place(&mut y);
+    math::map_in_place(&mut y, silu);
     norm_queries_and_keys(&mut y, hp);
 
     let inner = gdn.inner();
@@ -44,7 +44,8 @@ pub(crate) fn forward(model: &Model, w: &GdnWeights, layer: &mut GdnLayer, x: &[
     }
 
     math::rms_norm(&mut o, w.norm.as_slice(), gdn.head_dim, hp.rms_eps);
-    gate_in_place(&mut o, &z);
+    // The output gate is a sigmoid, not a silu.
+    math::zip_in_place(&mut o, &z, |o, z| o * sigmoid(z));
     let mut out = vec![0.0; n * hp.hidden];
     matmul(&model.pool, w.out.view(), &Operand::new(&o, inner, model.precision), &mut out);
     out
@@ -102,35 +103,6 @@ pub(crate) fn convolve(taps: &[f32], history: &[f32], u: &[f32], channels: usize
         }
     }
     simd::run(Conv { taps, history, u, channels, dilation, y });
-}
-
-fn silu_in_place(y: &mut [f32]) {
-    struct Silu<'a>(&'a mut [f32]);
-    impl Kernel for Silu<'_> {
-        type Out = ();
-        #[inline(always)]
-        fn run(self) {
-            for v in self.0 {
-                *v = silu(*v);
-            }
-        }
-    }
-    simd::run(Silu(y));
-}
-
-/// `o *= sigmoid(z)`: the output gate is a sigmoid, not a silu.
-fn gate_in_place(o: &mut [f32], z: &[f32]) {
-    struct Gate<'a>(&'a mut [f32], &'a [f32]);
-    impl Kernel for Gate<'_> {
-        type Out = ();
-        #[inline(always)]
-        fn run(self) {
-            for (o, z) in self.0.iter_mut().zip(self.1) {
-                *o *= sigmoid(*z);
-            }
-        }
-    }
-    simd::run(Gate(o, z));
 }
 
 /// L2 norm per head of q and k, q also scaled by `1 / sqrt(dim)`; v stays.
@@ -337,7 +309,8 @@ fn chunked(model: &Model, layer: &mut GdnLayer, y: &[f32], gates: &Gates, positi
             replay(s, &pending, first + i, hp);
             let mut start = 0;
             while start < n {
-                let end = n.min(start + cudafast_runtime::CHUNK_TOKENS - (position + start) % cudafast_runtime::CHUNK_TOKENS);
+                let end =
+                    n.min(start + cudafast_runtime::CHUNK_TOKENS - (position + start) % cudafast_runtime::CHUNK_TOKENS);
                 let o = &mut o[start * dim..end * dim];
                 simd::run(Chunk { qkv, gates, head: first + i, rows: start..end, s, o });
                 start = end;

@@ -1,8 +1,8 @@
 //! The multi-token-prediction head (qwen4exp.md 9): row `i` joins the target's residual `R[i]` with token `i + 1`.
 
 use cudafast_model::DraftHead;
-use cudafast_runtime::sampler::argmax;
 use cudafast_runtime::TokenId;
+use cudafast_runtime::sampler::argmax;
 
 use crate::HeadNorm;
 use crate::math;

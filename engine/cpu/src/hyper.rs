@@ -20,9 +20,8 @@ pub(crate) fn read_inject(model: &Model, w: &HyperConnection, x: &[f32]) -> (Vec
     let operand = Operand::new(&n, hp.wide(), model.precision);
     let mut inject = vec![0.0; rows * hp.streams];
     matmul(&model.pool, w.inject.view(), &operand, &mut inject);
-    for v in &mut inject {
-        *v = 2.0 * sigmoid(*v / hp.streams as f32);
-    }
+    let streams = hp.streams as f32;
+    math::map_in_place(&mut inject, |v| 2.0 * sigmoid(v / streams));
     (mix(model, &w.read, &n, &operand), inject)
 }
 
@@ -41,9 +40,8 @@ fn mix(model: &Model, w: &HyperRead, n: &[f32], operand: &Operand<'_>) -> Vec<f3
     let rows = operand.rows();
     let mut low = vec![0.0; rows * hp.hyper_rank];
     matmul(&model.pool, w.down.view(), operand, &mut low);
-    for v in &mut low {
-        *v = silu(*v / hp.streams as f32);
-    }
+    let streams = hp.streams as f32;
+    math::map_in_place(&mut low, |v| silu(v / streams));
     let mut gate = vec![0.0; n.len()];
     matmul(&model.pool, w.up.view(), &Operand::new(&low, hp.hyper_rank, model.precision), &mut gate);
     let mut mixed = vec![0.0; rows * hp.hidden];

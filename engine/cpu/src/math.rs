@@ -106,6 +106,36 @@ pub(crate) fn axpy(acc: &mut [f32], s: f32, x: &[f32]) {
     }
 }
 
+/// `x = f(x)` for every value, in the widest instruction set.
+pub(crate) fn map_in_place(x: &mut [f32], f: impl Fn(f32) -> f32) {
+    struct Map<'a, F>(&'a mut [f32], F);
+    impl<F: Fn(f32) -> f32> Kernel for Map<'_, F> {
+        type Out = ();
+        #[inline(always)]
+        fn run(self) {
+            for v in self.0 {
+                *v = (self.1)(*v);
+            }
+        }
+    }
+    simd::run(Map(x, f));
+}
+
+/// `x = f(x, y)` for every pair, in the widest instruction set.
+pub(crate) fn zip_in_place(x: &mut [f32], y: &[f32], f: impl Fn(f32, f32) -> f32) {
+    struct Zip<'a, F>(&'a mut [f32], &'a [f32], F);
+    impl<F: Fn(f32, f32) -> f32> Kernel for Zip<'_, F> {
+        type Out = ();
+        #[inline(always)]
+        fn run(self) {
+            for (v, y) in self.0.iter_mut().zip(self.1) {
+                *v = (self.2)(*v, *y);
+            }
+        }
+    }
+    simd::run(Zip(x, y, f));
+}
+
 /// RMS norm in place over groups of `group` channels, gain included (qwen4exp.md 2). `gain` covers one row or repeats
 /// every `gain.len()` channels.
 pub(crate) fn rms_norm(x: &mut [f32], gain: &[f32], group: usize, eps: f32) {

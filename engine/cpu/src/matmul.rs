@@ -56,7 +56,7 @@ impl Pick<'_> {
         }
     }
     #[inline(always)]
-    fn get(&self, i: usize) -> usize {
+    pub(crate) fn get(&self, i: usize) -> usize {
         match self {
             Pick::All(_) => i,
             Pick::Some(rows) => rows[i] as usize,
@@ -78,12 +78,17 @@ pub(crate) fn matmul(pool: &Pool, w: MatrixRef<'_>, x: &Operand<'_>, y: &mut [f3
     transpose(&by_output, rows, y);
 }
 
-/// `[n][rows] -> [rows][n]`.
-pub(crate) fn transpose(by_output: &[f32], rows: usize, y: &mut [f32]) {
+/// `[n][rows] -> [rows][n]`, a cache line of outputs at a time.
+fn transpose(by_output: &[f32], rows: usize, y: &mut [f32]) {
+    const LINE: usize = 16;
     let n = by_output.len() / rows.max(1);
-    for (r, values) in by_output.chunks_exact(rows).enumerate() {
-        for (t, v) in values.iter().enumerate() {
-            y[t * n + r] = *v;
+    for (i, lines) in by_output.chunks(LINE * rows).enumerate() {
+        let width = lines.len() / rows;
+        for t in 0..rows {
+            let line = &mut y[t * n + i * LINE..][..width];
+            for (v, values) in line.iter_mut().zip(lines.chunks_exact(rows)) {
+                *v = values[t];
+            }
         }
     }
 }
@@ -93,22 +98,13 @@ pub(crate) fn rows_into(w: MatrixRef<'_>, first: usize, x: &Operand<'_>, pick: P
     thread_local! {
         static SCRATCH: RefCell<(UnpackedRow, Vec<f32>)> = RefCell::default();
     }
-    let picked = pick.len();
-    SCRATCH.with_borrow_mut(|(unpacked, plain)| {
-        for (i, values) in out.chunks_exact_mut(picked).enumerate() {
-            let bytes = w.row(first + i);
-            match (w.format.kind, &x.int8) {
-                (Kind::Block { .. }, Some(int8)) => {
-                    w.format.unpack_row(bytes, unpacked);
-                    for (t, value) in values.iter_mut().enumerate() {
-                        *value = dot::dot(unpacked, int8.row(pick.get(t)));
-                    }
-                }
-                _ => {
-                    plain.resize(w.cols, 0.0);
-                    w.format.decode(bytes, plain);
-                    simd::run(PlainRow { w: plain, x, pick, values });
-                }
+    SCRATCH.with_borrow_mut(|(unpacked, plain)| match (w.format.kind, &x.int8) {
+        (Kind::Block { .. }, Some(int8)) => dot::rows(w, first, int8, pick, out, unpacked),
+        _ => {
+            plain.resize(w.cols, 0.0);
+            for (i, values) in out.chunks_exact_mut(pick.len()).enumerate() {
+                w.format.decode(w.row(first + i), plain);
+                simd::run(PlainRow { w: plain, x, pick, values });
             }
         }
     });

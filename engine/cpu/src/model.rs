@@ -1,6 +1,6 @@
 //! The forward pass over the stack (qwen4exp.md 3).
 
-use cudafast_model::{DraftHead, Hyperparams, HyperRead, Layer, Matrix, Mixer, Weights};
+use cudafast_model::{DraftHead, HyperRead, Hyperparams, Layer, Matrix, Mixer, Weights};
 use cudafast_runtime::TokenId;
 
 use crate::matmul::{Operand, matmul};

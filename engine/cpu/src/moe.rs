@@ -2,7 +2,7 @@
 
 use cudafast_model::{Experts, MoeWeights};
 
-use crate::math::{axpy, exp, sigmoid, silu};
+use crate::math::{self, axpy, exp, sigmoid, silu};
 use crate::matmul::{Operand, Pick, matmul, rows_into};
 use crate::model::{Model, Rows};
 use crate::probe::Probe;
@@ -16,7 +16,14 @@ struct Route {
 }
 
 /// `x: [T][H]` to `[T][H]`.
-pub(crate) fn forward(model: &Model, w: &MoeWeights, x: &[f32], rows: Rows, probe: &mut dyn Probe, layer: usize) -> Vec<f32> {
+pub(crate) fn forward(
+    model: &Model,
+    w: &MoeWeights,
+    x: &[f32],
+    rows: Rows,
+    probe: &mut dyn Probe,
+    layer: usize,
+) -> Vec<f32> {
     let hp = &model.hp;
     let moe = &hp.moe;
     let n = x.len() / hp.hidden;
@@ -43,7 +50,15 @@ pub(crate) fn forward(model: &Model, w: &MoeWeights, x: &[f32], rows: Rows, prob
     matmul(&model.pool, w.shared_router.view(), &operand, &mut gate);
 
     let mut out = vec![0.0; n * hp.hidden];
-    simd::run(Combine { routes: &routes, slots: &slots, shared: &shared, gate: &gate, used: moe.used, hidden: hp.hidden, out: &mut out });
+    simd::run(Combine {
+        routes: &routes,
+        slots: &slots,
+        shared: &shared,
+        gate: &gate,
+        used: moe.used,
+        hidden: hp.hidden,
+        out: &mut out,
+    });
     out
 }
 
@@ -85,7 +100,14 @@ fn group_by_expert(routes: &[Route], experts: usize) -> Vec<Group> {
 
 /// One pass over the routed experts: `y[pair] = W[expert] x[pair / pairs_per_row]`, or `silu(gate) * up` where two
 /// tensors are given. `y: [pairs][outputs]`.
-fn expert_pass(model: &Model, groups: &[Group], tensors: &[&Experts], x: &Operand<'_>, pairs_per_row: usize, y: &mut [f32]) {
+fn expert_pass(
+    model: &Model,
+    groups: &[Group],
+    tensors: &[&Experts],
+    x: &Operand<'_>,
+    pairs_per_row: usize,
+    y: &mut [f32],
+) {
     let outputs = tensors[0].rows;
     // Work items of one expert and a run of outputs; small enough to spread, large enough to keep rows together.
     let run = outputs.div_ceil(model.pool.threads().max(1)).max(16).min(outputs);
@@ -140,17 +162,7 @@ fn shared_expert(model: &Model, w: &MoeWeights, x: &Operand<'_>, n: usize) -> Ve
 
 /// `gate = silu(gate) * up`.
 fn swiglu(gate: &mut [f32], up: &[f32]) {
-    struct Swiglu<'a>(&'a mut [f32], &'a [f32]);
-    impl Kernel for Swiglu<'_> {
-        type Out = ();
-        #[inline(always)]
-        fn run(self) {
-            for (g, u) in self.0.iter_mut().zip(self.1) {
-                *g = silu(*g) * u;
-            }
-        }
-    }
-    simd::run(Swiglu(gate, up));
+    math::zip_in_place(gate, up, |g, u| silu(g) * u);
 }
 
 /// `out[t] = sum over slots, ascending, of weight * slot + sigmoid(gate[t]) * shared[t]`.

@@ -38,7 +38,14 @@ pub(crate) fn inject(
     math::rms_norm(&mut query, w.norm_query.as_slice(), hp.hidden, hp.rms_eps);
 
     let mut gated = vec![0.0; n * wide];
-    simd::run(Gate { key: &key, query: &query, value: &value, streams: hp.streams, hidden: hp.hidden, gated: &mut gated });
+    simd::run(Gate {
+        key: &key,
+        query: &query,
+        value: &value,
+        streams: hp.streams,
+        hidden: hp.hidden,
+        gated: &mut gated,
+    });
     let mut normed = gated.clone();
     math::rms_norm(&mut normed, w.norm_conv.as_slice(), hp.hidden, hp.rms_eps);
     // The dilation has no key: it is the n-gram size.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use cudafast_model::{DraftHead, Hyperparams};
-use cudafast_runtime::{
-    BackendError, CHUNK_TOKENS, CancelFlag, LogitEdit, LogitRows, MAX_DEPTH, Round, RoundRequest, SamplerScratch, Sampling,
-    Snapshot, Timeline, TokenId,
-};
 use cudafast_runtime::sampler::choose;
+use cudafast_runtime::{
+    BackendError, CHUNK_TOKENS, CancelFlag, LogitEdit, LogitRows, MAX_DEPTH, Round, RoundRequest, SamplerScratch,
+    Sampling, Snapshot, Timeline, TokenId,
+};
 
 use crate::head;
 use crate::model::{Model, Phase};
@@ -76,7 +76,12 @@ impl CpuTimeline {
 
     /// Teacher-forced head rows: logits `[V]` and "multi" residual `[W]` of the head at `position`, which joins the given
     /// target residual with `next`. Overwrites the head's cache row; for tests and tools.
-    pub fn head_row(&mut self, residual: &[f32], next: TokenId, position: usize) -> Result<(Vec<f32>, Vec<f32>), BackendError> {
+    pub fn head_row(
+        &mut self,
+        residual: &[f32],
+        next: TokenId,
+        position: usize,
+    ) -> Result<(Vec<f32>, Vec<f32>), BackendError> {
         let model = Arc::clone(&self.model);
         let (head, kv) = head_of(&model, &mut self.head_kv, "head_row")?;
         let multi = head::forward(&model, head, kv, residual, &[next], position, &mut *self.probe);
@@ -107,7 +112,10 @@ impl CpuTimeline {
             return Err(BackendError::Misuse { call, why: format!("depth {depth} is outside 0..={MAX_DEPTH}") });
         }
         if depth > 0 && self.head_kv.is_none() {
-            return Err(BackendError::Misuse { call, why: format!("depth {depth} needs a draft head, none is loaded") });
+            return Err(BackendError::Misuse {
+                call,
+                why: format!("depth {depth} needs a draft head, none is loaded"),
+            });
         }
         Ok(())
     }
@@ -160,7 +168,15 @@ impl CpuTimeline {
         for step in 0..depth {
             if step > 0 {
                 let previous = self.drafts[step - 1];
-                multi = head::forward(&model, head, kv, &multi, &[previous], self.tokens.len() - 1 + step, &mut *self.probe);
+                multi = head::forward(
+                    &model,
+                    head,
+                    kv,
+                    &multi,
+                    &[previous],
+                    self.tokens.len() - 1 + step,
+                    &mut *self.probe,
+                );
             }
             self.drafts.push(head::draft(&model, head, &multi, &mut *self.probe));
         }
@@ -201,7 +217,12 @@ impl Timeline for CpuTimeline {
         &self.drafts
     }
 
-    fn prefill(&mut self, tokens: &[TokenId], mut rows: LogitRows<'_>, cancel: &CancelFlag) -> Result<(), BackendError> {
+    fn prefill(
+        &mut self,
+        tokens: &[TokenId],
+        mut rows: LogitRows<'_>,
+        cancel: &CancelFlag,
+    ) -> Result<(), BackendError> {
         self.check_tokens(tokens)?;
         let needed = self.tokens.len() + tokens.len();
         if needed > self.ctx_tokens {
@@ -234,7 +255,10 @@ impl Timeline for CpuTimeline {
     fn choose(&mut self, sampling: &Sampling, edit: Option<&LogitEdit>, depth: usize) -> Result<TokenId, BackendError> {
         self.check_depth("choose", depth)?;
         if self.tokens.is_empty() {
-            return Err(BackendError::Misuse { call: "choose", why: "no row has run yet; prefill at least one token".into() });
+            return Err(BackendError::Misuse {
+                call: "choose",
+                why: "no row has run yet; prefill at least one token".into(),
+            });
         }
         let row = self.logits.len() - self.model.hp.vocab;
         let token = choose(&self.logits[row..], edit, sampling, self.tokens.len(), &mut self.sampler)?;

@@ -23,6 +23,7 @@ pub struct MatrixRef<'a> {
 
 impl<'a> MatrixRef<'a> {
     /// Bytes of one row.
+    #[inline]
     pub fn row_bytes(&self) -> usize {
         // whole blocks, as checked when the matrix was made; unlike the division of `bytes`, right for 0 rows too
         self.cols / self.format.block_elems * self.format.block_bytes
@@ -32,6 +33,7 @@ impl<'a> MatrixRef<'a> {
     ///
     /// # Panics
     /// When `r >= rows`.
+    #[inline]
     pub fn row(&self, r: usize) -> &'a [u8] {
         let len = self.row_bytes();
         &self.bytes[r * len..(r + 1) * len]
@@ -61,6 +63,7 @@ impl Matrix {
     }
 
     /// The matrix without its name.
+    #[inline]
     pub fn view(&self) -> MatrixRef<'_> {
         MatrixRef { format: self.format, rows: self.rows, cols: self.cols, bytes: &self.data }
     }
@@ -99,6 +102,7 @@ impl Experts {
     ///
     /// # Panics
     /// When `e >= experts`.
+    #[inline]
     pub fn expert(&self, e: usize) -> MatrixRef<'_> {
         let slab = self.cols / self.format.block_elems * self.format.block_bytes * self.rows;
         let bytes = &self.data[e * slab..(e + 1) * slab];

@@ -78,6 +78,7 @@ impl ActRows {
     ///
     /// # Panics
     /// When `i` is not below [`rows`](Self::rows).
+    #[inline]
     pub fn row(&self, i: usize) -> ActRow<'_> {
         assert!(i < self.rows, "row {i} of {}", self.rows);
         let groups = self.cols / GROUP;

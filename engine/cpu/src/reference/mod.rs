@@ -13,8 +13,8 @@ use cudafast_runtime::TokenId;
 
 use crate::HeadNorm;
 pub use ops::{
-    conv_tap_sum, delta_rule, l2_norm, matvec, mean_of_streams, pool_key, rms, rope, route, select_blocks, sigmoid, silu,
-    softmax, softplus,
+    conv_tap_sum, delta_rule, l2_norm, matvec, mean_of_streams, pool_key, rms, rope, route, select_blocks, sigmoid,
+    silu, softmax, softplus,
 };
 
 /// State between tokens, in the plainest form (qwen4exp.md 8).
@@ -126,7 +126,12 @@ impl<'a> Reference<'a> {
     }
 
     /// One draft-head row (qwen4exp.md 9): logits and the head's own wide residual.
-    pub fn head_row(&self, memory: &mut AttentionMemory, residual: &[f32], next: TokenId) -> Option<(Vec<f32>, Vec<f32>)> {
+    pub fn head_row(
+        &self,
+        memory: &mut AttentionMemory,
+        residual: &[f32],
+        next: TokenId,
+    ) -> Option<(Vec<f32>, Vec<f32>)> {
         let (hp, head) = (self.hp, self.head?);
         let position = memory.k.len();
         let e = rms(&ops::embedding_row(&head.token_embd, next as usize), head.enorm.as_slice(), hp.hidden, hp.rms_eps);
@@ -135,10 +140,8 @@ impl<'a> Reference<'a> {
             HeadNorm::PerStream => hp.hidden,
         };
         let h = rms(residual, head.hnorm.as_slice(), group, hp.rms_eps);
-        let mut x: Vec<f32> = h
-            .chunks_exact(hp.hidden)
-            .flat_map(|stream| matvec(&head.eh_proj, &[&e[..], stream].concat()))
-            .collect();
+        let mut x: Vec<f32> =
+            h.chunks_exact(hp.hidden).flat_map(|stream| matvec(&head.eh_proj, &[&e[..], stream].concat())).collect();
         let mut wrapped = LayerMemory::Attention(std::mem::take(memory));
         self.block(&head.block, &mut wrapped, &mut x, position);
         if let LayerMemory::Attention(kept) = wrapped {
@@ -221,7 +224,13 @@ impl<'a> Reference<'a> {
     }
 
     /// qwen4exp.md 5.
-    fn attention(&self, w: &AttentionWeights, memory: &mut AttentionMemory, x: &[f32], position: usize) -> (Vec<f32>, Vec<usize>) {
+    fn attention(
+        &self,
+        w: &AttentionWeights,
+        memory: &mut AttentionMemory,
+        x: &[f32],
+        position: usize,
+    ) -> (Vec<f32>, Vec<usize>) {
         let (at, ix, eps) = (&self.hp.attention, &self.hp.indexer, self.hp.rms_eps);
         let dim = at.head_dim;
         let rotate = |head: &[f32]| rope(head, position, at.rotary_dims, at.rope_theta);
@@ -264,8 +273,11 @@ impl<'a> Reference<'a> {
             let weights = softmax(&scores);
             let gate = &query_gate[(2 * h + 1) * dim..][..dim];
             for (c, gate) in gate.iter().enumerate() {
-                let mix: f64 =
-                    selected.iter().zip(&weights).map(|(j, p)| f64::from(*p) * f64::from(memory.v[*j][channel + c])).sum();
+                let mix: f64 = selected
+                    .iter()
+                    .zip(&weights)
+                    .map(|(j, p)| f64::from(*p) * f64::from(memory.v[*j][channel + c]))
+                    .sum();
                 o.push(mix as f32 * sigmoid(*gate));
             }
         }

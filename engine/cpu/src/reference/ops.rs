@@ -89,9 +89,7 @@ pub fn mean_of_streams(x: &[f32], hidden: usize) -> Vec<f32> {
 pub fn conv_tap_sum(taps: &[f32], channel: usize, kernel: usize, window: &[Vec<f32>], dilation: usize) -> f32 {
     let last = window.len() - 1;
     (0..kernel)
-        .map(|j| {
-            f64::from(taps[channel * kernel + j]) * f64::from(window[last - (kernel - 1 - j) * dilation][channel])
-        })
+        .map(|j| f64::from(taps[channel * kernel + j]) * f64::from(window[last - (kernel - 1 - j) * dilation][channel]))
         .sum::<f64>() as f32
 }
 

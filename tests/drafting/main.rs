@@ -1,0 +1,14 @@
+//! Drafting changes speed and nothing else.
+
+mod greedy;
+mod rollback;
+mod sampled;
+mod snapshot;
+
+use cudafast_cpu::{CpuOptions, CpuTimeline, Precision};
+use cudafast_tests::Bound;
+
+/// A one-thread timeline, int8: tests run beside each other.
+fn timeline(bound: &Bound) -> CpuTimeline {
+    bound.timeline_with(&CpuOptions { threads: 1, precision: Precision::Int8, ..CpuOptions::default() })
+}

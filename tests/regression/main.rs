@@ -1,0 +1,4 @@
+//! One module per public report of a fault in engines of this kind; the name says which.
+
+mod llamacpp_28019_dirty_context;
+mod strix_llamacpp_34_no_progress;
