@@ -86,6 +86,10 @@ pub(crate) fn method(state: &mut State, value: &Value, name: &str, args: &[Value
             state.consume_fuel(1 + width as u64 / 16)?;
             Ok(justify(text, name, width, fill).into())
         }
+        "title" => {
+            let () = from_args(args)?;
+            Ok(title(text).into())
+        }
         "isspace" => {
             let () = from_args(args)?;
             Ok((!text.is_empty() && text.chars().all(is_python_space)).into())
@@ -154,6 +158,21 @@ fn split(text: &str, separator: Option<&str>, most: usize, from_right: bool) -> 
         parts.reverse();
     }
     Ok(parts.into_iter().map(Value::from).collect())
+}
+
+/// Every letter after something that is none is capital, so `it's` becomes `It'S`: the method, unlike the filter.
+fn title(text: &str) -> String {
+    let mut title = String::with_capacity(text.len());
+    let mut inside = false;
+    for c in text.chars() {
+        if inside {
+            title.extend(c.to_lowercase());
+        } else {
+            title.extend(c.to_uppercase());
+        }
+        inside = c.is_alphabetic();
+    }
+    title
 }
 
 /// The part of `text` between two positions in characters, negative ones counting from the end, and how many characters
