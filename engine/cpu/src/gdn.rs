@@ -52,6 +52,7 @@ pub(crate) fn forward(model: &Model, w: &GdnWeights, layer: &mut GdnLayer, x: &[
 }
 
 /// Per row and value head: log decay `g <= 0` and update rate `beta`.
+#[derive(Debug)]
 struct Gates {
     g: Vec<f32>,
     beta: Vec<f32>,
@@ -390,6 +391,122 @@ impl Kernel for Chunk<'_> {
             let fade = exp(last - cumulative[j]);
             for (row, k) in s.chunks_exact_mut(dim).zip(&k[j * dim..(j + 1) * dim]) {
                 axpy(row, k * fade, d);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::reference::{delta_rule, l2_norm};
+
+    const DIM: usize = 32;
+    const CHANNELS: usize = 3 * DIM;
+
+    /// One key head and one value head: `y` rows as the recurrence takes them (q scaled, q and k normed), and gates.
+    fn rows(n: usize) -> impl Strategy<Value = (Vec<f32>, Gates)> {
+        let values = proptest::collection::vec(-2.0f32..2.0, n * CHANNELS);
+        let g = proptest::collection::vec(-1.5f32..0.0, n);
+        let beta = proptest::collection::vec(0.0f32..1.0, n);
+        (values, g, beta).prop_map(|(mut y, g, beta)| {
+            for row in y.chunks_exact_mut(CHANNELS) {
+                let q: Vec<f32> = l2_norm(&row[..DIM]).iter().map(|v| v / (DIM as f32).sqrt()).collect();
+                let k = l2_norm(&row[DIM..2 * DIM]);
+                row[..DIM].copy_from_slice(&q);
+                row[DIM..2 * DIM].copy_from_slice(&k);
+            }
+            (y, Gates { g, beta, heads: 1 })
+        })
+    }
+
+    fn qkv(y: &[f32]) -> Qkv<'_> {
+        Qkv { y, channels: CHANNELS, key_heads: 1, dim: DIM }
+    }
+
+    fn recurrent_rows(y: &[f32], gates: &Gates, s: &[f32]) -> (Vec<f32>, Vec<f32>) {
+        let n = y.len() / CHANNELS;
+        let (mut o, mut delta) = (vec![f32::NAN; n * DIM], vec![f32::NAN; n * DIM]);
+        let mut scratch = vec![f32::NAN; DIM * DIM];
+        let (o_out, delta_out) = (&mut o[..], &mut delta[..]);
+        HeadRows { qkv: qkv(y), gates, head: 0, base: s, scratch: &mut scratch, o: o_out, delta: delta_out }.run();
+        (o, delta)
+    }
+
+    fn assert_close(got: &[f32], want: &[f32]) {
+        let largest = want.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
+        for (g, w) in got.iter().zip(want) {
+            assert!((g - w).abs() <= 2e-5 * largest, "{g} against {w}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// f32 rounding over up to 140 rows; both forms are the same function.
+        #[test]
+        fn chunked_and_recurrent_rows_equal_the_reference((y, gates) in (1usize..140).prop_flat_map(rows), position in 0usize..64) {
+            let n = y.len() / CHANNELS;
+            let (mut want_s, mut want) = (vec![0.0; DIM * DIM], Vec::new());
+            for (t, row) in y.chunks_exact(CHANNELS).enumerate() {
+                let (q, k, v) = (&row[..DIM], &row[DIM..2 * DIM], &row[2 * DIM..]);
+                want.extend(delta_rule(&mut want_s, q, k, v, gates.g[t], gates.beta[t]));
+            }
+            let (recurrent, _) = recurrent_rows(&y, &gates, &vec![0.0; DIM * DIM]);
+            assert_close(&recurrent, &want);
+            let (mut s, mut chunked) = (vec![0.0; DIM * DIM], vec![f32::NAN; n * DIM]);
+            let mut start = 0;
+            while start < n {
+                let end = n.min(start + 64 - (position + start) % 64);
+                let o = &mut chunked[start * DIM..end * DIM];
+                Chunk { qkv: qkv(&y), gates: &gates, head: 0, rows: start..end, s: &mut s, o }.run();
+                start = end;
+            }
+            assert_close(&chunked, &want);
+            assert_close(&s, &want_s);
+        }
+
+        #[test]
+        fn a_row_of_a_round_does_not_depend_on_the_rows_after_it((y, gates) in rows(7), s in proptest::collection::vec(-1.0f32..1.0, DIM * DIM)) {
+            let (all, all_delta) = recurrent_rows(&y, &gates, &s);
+            for n in 1..7 {
+                let (o, delta) = recurrent_rows(&y[..n * CHANNELS], &gates, &s);
+                prop_assert_eq!(&o[..], &all[..n * DIM]);
+                prop_assert_eq!(&delta[..], &all_delta[..n * DIM]);
+            }
+        }
+
+        #[test]
+        fn a_row_of_a_chunk_does_not_depend_on_the_rows_after_it((y, gates) in rows(64), s in proptest::collection::vec(-1.0f32..1.0, DIM * DIM)) {
+            let run = |n: usize| {
+                let (mut s, mut o) = (s.clone(), vec![f32::NAN; n * DIM]);
+                Chunk { qkv: qkv(&y), gates: &gates, head: 0, rows: 0..n, s: &mut s, o: &mut o }.run();
+                o
+            };
+            let all = run(64);
+            for n in [1, 2, 17, 63] {
+                prop_assert_eq!(&run(n)[..], &all[..n * DIM]);
+            }
+        }
+
+        /// taps oldest first, dilated, history before the first row.
+        #[test]
+        fn convolution_equals_the_reference_for_any_history(
+            u in proptest::collection::vec(-2.0f32..2.0, 5 * 8),
+            history in proptest::collection::vec(-2.0f32..2.0, 9 * 8),
+            taps in proptest::collection::vec(-1.0f32..1.0, 4 * 8),
+        ) {
+            let mut y = vec![f32::NAN; u.len()];
+            convolve(&taps, &history, &u, 8, 3, &mut y);
+            let mut window: Vec<Vec<f32>> = history.chunks_exact(8).map(<[f32]>::to_vec).collect();
+            for (t, row) in u.chunks_exact(8).enumerate() {
+                window.push(row.to_vec());
+                for c in 0..8 {
+                    let want = crate::reference::conv_tap_sum(&taps, c, 4, &window, 3);
+                    prop_assert!((y[t * 8 + c] - want).abs() < 1e-5);
+                }
             }
         }
     }

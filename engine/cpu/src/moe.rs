@@ -191,3 +191,23 @@ impl Kernel for Combine<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Few distinct logits, so that ties are common: the lower index wins.
+        #[test]
+        fn routing_equals_the_reference_with_ties(logits in proptest::collection::vec((-3i8..3).prop_map(f32::from), 16), used in 1usize..16) {
+            let got: Vec<Route> = route(&logits, used);
+            let want = crate::reference::route(&logits, used);
+            prop_assert_eq!(got.iter().map(|r| r.expert).collect::<Vec<_>>(), want.iter().map(|w| w.0).collect::<Vec<_>>());
+            for (g, w) in got.iter().zip(&want) {
+                prop_assert!((g.weight - w.1).abs() < 1e-6);
+            }
+        }
+    }
+}

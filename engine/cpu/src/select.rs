@@ -63,12 +63,17 @@ pub(crate) fn select(model: &Model, pooled: &Cache, queries: &[f32], visible: us
     model.pool.split(&mut scores, 1, bytes, |first, scores| {
         simd::run(Scores { pooled, queries, dim: ix.head_dim, first, scores });
     });
-    let mut order: Vec<u32> = (0..blocks as u32).collect();
+    Selected::Blocks { blocks: best(&scores, budget), ratio: ix.ratio, tail: blocks * ix.ratio..visible }
+}
+
+/// The `budget` best of more than `budget` scores, ascending by index.
+fn best(scores: &[f32], budget: usize) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..scores.len() as u32).collect();
     let better = |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
     order.select_nth_unstable_by(budget - 1, better);
     order.truncate(budget);
     order.sort_unstable();
-    Selected::Blocks { blocks: order, ratio: ix.ratio, tail: blocks * ix.ratio..visible }
+    order
 }
 
 /// `score_b = sum_h max(0, q_h . key_b)`; the factor `1 / sqrt(dim)` would not change the ranking.
@@ -89,6 +94,33 @@ impl Kernel for Scores<'_> {
         for (i, score) in scores.iter_mut().enumerate() {
             pooled.get(first + i, 0, &mut key);
             *score = queries.chunks_exact(dim).map(|q| dot_inline(q, &key).max(0.0)).sum();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Few distinct scores, zeros among them: ties are the rule, and the lower block wins.
+        #[test]
+        fn kept_blocks_equal_a_full_sort_with_ties(scores in proptest::collection::vec((0u8..4).prop_map(f32::from), 9..200), budget in 1usize..8) {
+            let mut order: Vec<u32> = (0..scores.len() as u32).collect();
+            order.sort_by(|a, b| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b)));
+            order.truncate(budget);
+            order.sort_unstable();
+            prop_assert_eq!(best(&scores, budget), order);
+        }
+
+        #[test]
+        fn selected_tokens_are_the_blocks_then_the_tail(blocks in proptest::collection::btree_set(0u32..50, 1..20), tail in 0usize..4) {
+            let selected = Selected::Blocks { blocks: blocks.iter().copied().collect(), ratio: 4, tail: 200..200 + tail };
+            let mut want: Vec<usize> = blocks.iter().flat_map(|b| *b as usize * 4..*b as usize * 4 + 4).collect();
+            want.extend(200..200 + tail);
+            prop_assert_eq!(selected.tokens().collect::<Vec<_>>(), want);
         }
     }
 }
