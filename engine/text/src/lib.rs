@@ -4,8 +4,8 @@
 //! text without ever cutting a character; [`ChatTemplate::render`] turns a conversation into a prompt.
 //!
 //! Guarantees: no Unicode normalisation, so every string comes back byte for byte; a vocabulary that could lose a byte is
-//! refused; unused ids are neither produced nor shown; tokenising is linear in the text up to a logarithm; a template can
-//! neither hang nor exhaust memory. Rules: gguf-qwen4exp.md 6.
+//! refused; unused ids are neither produced nor shown; tokenising is linear in the text up to a logarithm; a template's
+//! steps, output and recursion are bounded ([`ChatTemplate`] names what is not). Rules: gguf-qwen4exp.md 6.
 
 mod bytes;
 mod error;

@@ -60,10 +60,16 @@ fn strftime_now(state: &State, format: &str) -> Result<String, Error> {
     strtime::format(format, &now.to_zoned_datetime(TimeZone::system())).map_err(bad)
 }
 
-/// `values | join(between, attribute)`.
-fn join(state: &State, values: &Value, between: Option<Value>, kwargs: Kwargs) -> Result<String, Error> {
+/// `values | join(d='', attribute=none)`.
+fn join(
+    state: &State,
+    values: &Value,
+    between: Option<Value>,
+    attribute: Option<String>,
+    kwargs: Kwargs,
+) -> Result<String, Error> {
     let between = between.or(kwargs.get("d")?).map_or(Ok(String::new()), |v| str_of(state, &v))?;
-    let attribute: Option<String> = kwargs.get("attribute")?;
+    let attribute = attribute.or(kwargs.get("attribute")?);
     kwargs.assert_all_used()?;
     let mut text = String::new();
     for (index, item) in values.try_iter()?.checked().enumerate() {

@@ -53,9 +53,9 @@ pub struct RenderOptions {
 /// `{% generation %}` blocks, Python's methods on strings and mappings, Python's printing of values. `tools` and
 /// `documents` are `none` when absent, `bos_token` and `eos_token` undefined.
 ///
-/// Steps, memory, recursion and output are bounded, see [`Error::TemplateFuel`]. One hole is known: a template that nests
-/// lists so that they share their items (`[x, x]`, forty levels deep) and then compares or concatenates them keeps the
-/// engine busy inside one step.
+/// Steps, memory, recursion and output are bounded, see [`Error::TemplateFuel`]. Not bounded is what the engine does inside
+/// a single step: comparing or concatenating lists that share their items forty levels deep (`[x, x]`), or slicing a slice
+/// of a slice thousands of times, keeps it busy without costing fuel. No honest template does either.
 ///
 /// One difference is on purpose: the `arguments` of tool calls may be an object or a JSON string holding one, and render
 /// alike.

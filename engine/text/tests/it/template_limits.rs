@@ -1,9 +1,10 @@
-//! A template comes with a model file and is not to be trusted: it may fail, but neither hang, nor exhaust memory, nor end
-//! the process.
+//! A template comes with a model file and is not to be trusted: it may fail, but its loops, its output and its recursion
+//! must neither hang, nor exhaust memory, nor end the process.
 
 use std::time::{Duration, Instant};
 
 use cudafast_text::{ChatTemplate, Error, RenderOptions};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn render(source: &str) -> Result<String, Error> {
@@ -140,4 +141,138 @@ fn a_very_long_conversation_renders() {
     assert_eq!(prompt.matches("<tool_call>").count(), 4000);
     let long = [json!({"role": "user", "content": "word ".repeat(1 << 20)})];
     assert!(template.render(&long, &RenderOptions::default()).unwrap().len() > 5 << 20);
+}
+
+/// Pieces of templates, whole and broken, with the values that built-ins like least.
+fn fragment() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "{{ ",
+        " }}",
+        "{% ",
+        " %}",
+        "{%- ",
+        " -%}",
+        "{# ",
+        " #}",
+        "if x",
+        "endif",
+        "else",
+        "for i in x",
+        "endfor",
+        "set x = ",
+        "macro m(x)",
+        "endmacro",
+        "m(x)",
+        "generation",
+        "endgeneration",
+        "raw",
+        "endraw",
+        "break",
+        "continue",
+        "x",
+        "i",
+        "loop",
+        ".x",
+        "[0]",
+        "[-1]",
+        "[::-1]",
+        "[1:x]",
+        "['x']",
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        ":",
+        "'a'",
+        "'\\u12'",
+        "\"",
+        "é",
+        "😀",
+        "1",
+        "-1",
+        "0",
+        "1.5",
+        "1e308",
+        "99999999999999999999",
+        "9223372036854775807",
+        "none",
+        "true",
+        " + ",
+        " - ",
+        " * ",
+        " / ",
+        " // ",
+        " % ",
+        " ** ",
+        " ~ ",
+        " == ",
+        " < ",
+        " in ",
+        " not ",
+        " and ",
+        " is ",
+        "defined",
+        "mapping",
+        "|tojson",
+        "|tojson(indent=-1)",
+        "|indent(-5)",
+        "|int",
+        "|round(-400)",
+        "|batch(0)",
+        "|slice(0)",
+        "|join(x)",
+        "|sort",
+        "|trim('')",
+        "|list",
+        "|replace('','x')",
+        "|truncate(0)",
+        "|center",
+        "|dictsort",
+        "|format(x)",
+        ".split('')",
+        ".split()",
+        ".rsplit('a', -1)",
+        ".strip('')",
+        ".center(x)",
+        ".zfill(3)",
+        ".find('', -9, 9)",
+        ".count('')",
+        ".title()",
+        ".items()",
+        ".get(x)",
+        ".format(x)",
+        ".partition('a')",
+        ".splitlines(1)",
+        "range(-3)",
+        "range(1, 9, 0)",
+        "namespace(x=1)",
+        "strftime_now('%Y%Q%')",
+        "messages",
+        "messages[0]",
+        "raise_exception(x)",
+        "\n",
+        " ",
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_template_gives_text_or_an_error(
+        source in prop::collection::vec(fragment(), 0..12).prop_map(|parts| parts.concat()),
+        expression in prop::collection::vec(fragment(), 1..5).prop_map(|parts| parts.concat()),
+        x in prop::sample::select(vec![json!("aXa é\n"), json!(-3), json!([1, "b", null]), json!({"x": {"a": 1.5}}), json!(null)]),
+    ) {
+        let messages = [json!({"role": "user", "content": "hi"})];
+        let options = RenderOptions { extra: [("x".to_owned(), x)].into_iter().collect(), ..Default::default() };
+        for source in [source, format!("{{{{ x{expression} }}}}"), format!("{{{{ {expression} }}}}")] {
+            if let Err(error) = ChatTemplate::new(&source).and_then(|template| template.render(&messages, &options)) {
+                prop_assert!(!error.to_string().is_empty());
+            }
+        }
+    }
 }
