@@ -1,5 +1,5 @@
-//! Whole templates. `templates/*.jinja` are written for these tests in the forms published templates have; the expected
-//! texts in `templates/*.json` come from Python's jinja2 3.1.6, set up as the reference renderer does it:
+//! Whole templates. `testdata/chat-templates/*.jinja` are written for these tests in the forms published templates have; the expected
+//! texts in `testdata/chat-templates/*.json` come from Python's jinja2 3.1.6, set up as the reference renderer does it:
 //! `ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)`, loop controls, `{% generation %}`, and `tojson`
 //! replaced by `json.dumps(ensure_ascii=False)`.
 
@@ -30,21 +30,30 @@ fn renders_all(source: &str, cases: &str) {
 
 #[test]
 fn thinking_and_tools_render_as_in_python() {
-    renders_all(include_str!("templates/thinking_tools.jinja"), include_str!("templates/thinking_tools.json"));
+    renders_all(
+        include_str!("../../../../testdata/chat-templates/thinking_tools.jinja"),
+        include_str!("../../../../testdata/chat-templates/thinking_tools.json"),
+    );
 }
 
 #[test]
 fn headers_and_indented_tools_render_as_in_python() {
-    renders_all(include_str!("templates/headers.jinja"), include_str!("templates/headers.json"));
+    renders_all(
+        include_str!("../../../../testdata/chat-templates/headers.jinja"),
+        include_str!("../../../../testdata/chat-templates/headers.json"),
+    );
 }
 
 #[test]
 fn statements_and_white_space_render_as_in_python() {
-    renders_all(include_str!("templates/alternating.jinja"), include_str!("templates/alternating.json"));
+    renders_all(
+        include_str!("../../../../testdata/chat-templates/alternating.jinja"),
+        include_str!("../../../../testdata/chat-templates/alternating.json"),
+    );
 }
 
 fn thinking_tools() -> ChatTemplate {
-    ChatTemplate::new(include_str!("templates/thinking_tools.jinja")).unwrap()
+    ChatTemplate::new(include_str!("../../../../testdata/chat-templates/thinking_tools.jinja")).unwrap()
 }
 
 fn user(content: &str) -> Value {
