@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use cudafast_cpu::{CpuTimeline, Precision, Probe, Selected};
-use cudafast_runtime::{CancelFlag, LogitRows, RoundRequest, Sampling, Timeline};
+use cudafast_runtime::{CancelFlag, LogitRows, Sampling, Timeline};
 use cudafast_tests::compare::max_relative;
 use cudafast_tests::oracle::Oracle;
+use cudafast_tests::stream::{feed, prefill, round};
 
 use crate::F32_BOUND;
 use crate::reference::check_experts;
@@ -79,6 +80,7 @@ fn chunked_prefill_equals_the_oracle_in_every_layer_and_integer() {
             timeline.prefill(prompt, LogitRows::Each(&mut collect), &CancelFlag::default()).unwrap();
             check(&oracle, p, bound.hp.layers.len(), &logits, &seen.lock().unwrap(), "prefill");
         }
+        oracle.assert_all_read(&[".layer.", ".experts.", ".qsa_mask.", ".ple_rows"]);
     }
 }
 
@@ -90,7 +92,7 @@ fn row_by_row_decode_equals_the_oracle_in_every_layer_and_integer() {
         for (p, prompt) in oracle.meta.prompts.iter().enumerate() {
             let mut timeline = bound.timeline(Precision::F32);
             let seen = watch(&mut timeline);
-            timeline.prefill(&prompt[..1], LogitRows::None, &CancelFlag::default()).unwrap();
+            prefill(&mut timeline, &prompt[..1]);
             let mut logits = timeline.last_logits().to_vec();
             // Teacher forcing: the next prompt token is the draft, its acceptance is not needed, its row is.
             for token in &prompt[1..] {
@@ -99,26 +101,8 @@ fn row_by_row_decode_equals_the_oracle_in_every_layer_and_integer() {
             }
             check(&oracle, p, bound.hp.layers.len(), &logits, &seen.lock().unwrap(), "decode");
         }
+        oracle.assert_all_read(&[".layer.", ".experts.", ".qsa_mask.", ".ple_rows"]);
     }
-}
-
-/// Runs one given token as a decode row and returns its logits: an edit that allows only it makes it the choice.
-fn feed(timeline: &mut CpuTimeline, token: u32) -> Vec<f32> {
-    let vocab = timeline.last_logits().len();
-    let mut allowed = vec![0u32; vocab.div_ceil(32)];
-    allowed[token as usize / 32] |= 1 << (token % 32);
-    let only = cudafast_runtime::LogitEdit { bias: Vec::new(), allowed: Some(allowed) };
-    timeline.choose(&Sampling::greedy(), Some(&only), 0).unwrap();
-    let request = RoundRequest {
-        next_depth: 0,
-        drafts: None,
-        budget: 1,
-        stop: &[],
-        sampling: &Sampling::greedy(),
-        edits: &[],
-        want_logits: true,
-    };
-    timeline.round(&request).unwrap().logits
 }
 
 #[test]
@@ -127,20 +111,11 @@ fn greedy_tokens_and_their_logits_equal_the_oracle() {
         let bound = oracle.bind();
         for (p, prompt) in oracle.meta.prompts.iter().enumerate() {
             let mut timeline = bound.timeline(Precision::F32);
-            timeline.prefill(prompt, LogitRows::None, &CancelFlag::default()).unwrap();
+            prefill(&mut timeline, prompt);
             let mut logits = timeline.last_logits().to_vec();
             let mut tokens = vec![timeline.choose(&Sampling::greedy(), None, 0).unwrap()];
             for _ in 0..oracle.meta.greedy[p].len() {
-                let request = RoundRequest {
-                    next_depth: 0,
-                    drafts: None,
-                    budget: 1,
-                    stop: &[],
-                    sampling: &Sampling::greedy(),
-                    edits: &[],
-                    want_logits: true,
-                };
-                let round = timeline.round(&request).unwrap();
+                let round = round(&mut timeline, &Sampling::greedy(), None, 0, 1);
                 logits.extend(round.logits);
                 tokens.push(round.next);
             }
@@ -149,5 +124,6 @@ fn greedy_tokens_and_their_logits_equal_the_oracle() {
             let worst = max_relative(&logits, oracle.f32(&format!("p{p}.cont_logits")));
             assert!(worst <= F32_BOUND, "{} p{p} continuation {worst:e}", oracle.name);
         }
+        oracle.assert_all_read(&[".cont_logits"]);
     }
 }

@@ -53,6 +53,7 @@ fn head_rows_equal_the_oracle_under_both_norms() {
                 }
             }
         }
+        oracle.assert_all_read(&[".mtp.logits", ".mtp.multi", ".mtp_per_stream."]);
     }
 }
 

@@ -19,6 +19,9 @@ fn reference_path_equals_the_oracle_in_every_layer_and_integer() {
             let logits: Vec<f32> = steps.iter().flat_map(|s| &s.logits).copied().collect();
             let worst = max_relative(&logits, oracle.f32(&name("logits")));
             assert!(worst <= F32_BOUND, "{} p{p} logits {worst:e}", oracle.name);
+            let mixed: Vec<f32> = steps.iter().flat_map(|s| &s.mixed).copied().collect();
+            let worst = max_relative(&mixed, oracle.f32(&name("final")));
+            assert!(worst <= F32_BOUND, "{} p{p} final mixer {worst:e}", oracle.name);
             let rows: Vec<i32> = steps.iter().flat_map(|s| &s.ngram_rows).map(|r| *r as i32).collect();
             assert_eq!(Some(&rows[..]), oracle.i32(&name("ple_rows")), "{} p{p}", oracle.name);
             for layer in 0..bound.hp.layers.len() {
@@ -43,6 +46,7 @@ fn reference_path_equals_the_oracle_in_every_layer_and_integer() {
                 last = reference.step(&mut state, *want).logits;
             }
         }
+        oracle.assert_all_read(&[".final", ".layer.", ".experts.", ".qsa_mask.", ".ple_rows"]);
     }
 }
 
@@ -82,5 +86,6 @@ fn reference_head_rows_equal_the_oracle_under_both_norms() {
                 }
             }
         }
+        oracle.assert_all_read(&[".mtp.logits", ".mtp.multi", ".mtp_per_stream."]);
     }
 }

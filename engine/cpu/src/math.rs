@@ -3,6 +3,8 @@
 //! `exp` is a polynomial in fused arithmetic instead of the C library's, so that every instruction set and every platform
 //! agrees, and so that loops over it vectorise.
 
+use std::cmp::Ordering;
+
 use crate::simd::{self, Kernel};
 
 /// Lanes of an f32 dot product: lane `j` folds elements `16 i + j`, ascending, then the tree 8, 4, 2, 1.
@@ -104,6 +106,12 @@ pub(crate) fn axpy(acc: &mut [f32], s: f32, x: &[f32]) {
     for (a, v) in acc.iter_mut().zip(x) {
         *a = s.mul_add(*v, *a);
     }
+}
+
+/// Index order of top-k choices: larger value first, then the lower index (design 3.4). Both zeros are one value.
+pub(crate) fn best_first(values: &[f32]) -> impl Fn(&u32, &u32) -> Ordering + Copy + '_ {
+    let key = |i: &u32| values[*i as usize] + 0.0;
+    move |a, b| key(b).total_cmp(&key(a)).then(a.cmp(b))
 }
 
 /// `x = f(x)` for every value, in the widest instruction set.
@@ -225,6 +233,14 @@ mod tests {
                 prop_assert_eq!(&one[..], &all[i * 45..(i + 1) * 45]);
             }
         }
+    }
+
+    #[test]
+    fn top_k_order_takes_the_lower_index_among_both_zeros() {
+        let values = [-0.0, 1.0, 0.0, -0.0];
+        let mut order: Vec<u32> = (0..4).collect();
+        order.sort_by(best_first(&values));
+        assert_eq!(order, [1, 0, 2, 3]);
     }
 
     #[test]

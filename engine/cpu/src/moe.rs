@@ -2,7 +2,7 @@
 
 use cudafast_model::{Experts, MoeWeights};
 
-use crate::math::{self, axpy, exp, sigmoid, silu};
+use crate::math::{self, axpy, best_first, exp, sigmoid, silu};
 use crate::matmul::{Operand, Pick, matmul, rows_into};
 use crate::model::{Model, Rows};
 use crate::probe::Probe;
@@ -66,7 +66,7 @@ pub(crate) fn forward(
 /// the softmax over all.
 fn route(logits: &[f32], used: usize) -> Vec<Route> {
     let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-    let better = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    let better = best_first(logits);
     if used < order.len() {
         order.select_nth_unstable_by(used - 1, better);
         order.truncate(used);

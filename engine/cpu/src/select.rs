@@ -1,6 +1,6 @@
 //! Which tokens a query attends (qwen4exp.md 5, select).
 
-use crate::math::dot_inline;
+use crate::math::{best_first, dot_inline};
 use crate::model::Model;
 use crate::simd::{self, Kernel};
 use crate::state::Cache;
@@ -69,8 +69,7 @@ pub(crate) fn select(model: &Model, pooled: &Cache, queries: &[f32], visible: us
 /// The `budget` best of more than `budget` scores, ascending by index.
 fn best(scores: &[f32], budget: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..scores.len() as u32).collect();
-    let better = |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
-    order.select_nth_unstable_by(budget - 1, better);
+    order.select_nth_unstable_by(budget - 1, best_first(scores));
     order.truncate(budget);
     order.sort_unstable();
     order

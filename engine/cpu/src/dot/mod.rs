@@ -126,31 +126,32 @@ mod tests {
     use super::*;
 
     proptest! {
+        /// Widths 1..=9 and five weight rows: every tile and every remainder. Activation rows are picked in reverse.
         #[test]
-        fn every_version_has_the_bits_of_the_defining_dot(
+        fn every_version_has_the_bits_of_the_defining_dot_at_every_width(
             format in 0..formats().len(),
-            bytes in proptest::collection::vec(any::<u8>(), 4096),
-            blocks in 1..12usize,
-            x in proptest::collection::vec(-3.0f32..3.0, 2 * 12 * 256),
+            bytes in proptest::collection::vec(any::<u8>(), 5 * 6 * 256),
+            blocks in 1..6usize,
+            width in 1u32..=9,
+            x in proptest::collection::vec(-3.0f32..3.0, 9 * 6 * 256),
         ) {
             let format = &formats()[format];
             prop_assume!(matches!(format.kind, Kind::Block { .. }));
             let cols = blocks * format.block_elems;
-            let mut w = UnpackedRow::new();
-            format.unpack_row(&bytes[..blocks * format.block_bytes], &mut w);
-            // Two weight rows of the same blocks, two activation rows, picked in reverse.
-            let row = &bytes[..blocks * format.block_bytes];
-            let matrix = [row, row].concat();
-            let view = MatrixRef { format, rows: 2, cols, bytes: &matrix };
-            let acts = ActRows::quantise(&x[..2 * cols], cols).unwrap();
-            let pick = [1, 0];
+            let view = MatrixRef { format, rows: 5, cols, bytes: &bytes[..5 * blocks * format.block_bytes] };
+            let acts = ActRows::quantise(&x[..9 * cols], cols).unwrap();
+            let pick: Vec<u32> = (0..width).rev().collect();
             for version in [rows, portable_rows] {
-                let mut out = [0.0; 4];
-                version(view, 0, &acts, Pick::Some(&pick), &mut out, &mut UnpackedRow::new());
-                for (i, got) in out.into_iter().enumerate() {
-                    let want = dot_ref::<16>(&w, acts.row(1 - i % 2));
-                    prop_assert!(got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()),
-                        "{} {} columns: {} against {}", format.name, cols, got, want);
+                let mut out = vec![f32::NAN; 4 * pick.len()];
+                version(view, 1, &acts, Pick::Some(&pick), &mut out, &mut UnpackedRow::new());
+                let mut w = UnpackedRow::new();
+                for (r, out) in out.chunks_exact(pick.len()).enumerate() {
+                    format.unpack_row(view.row(1 + r), &mut w);
+                    for (t, got) in pick.iter().zip(out) {
+                        let want = dot_ref::<16>(&w, acts.row(*t as usize));
+                        prop_assert!(got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()),
+                            "{} {} columns, width {}: {} against {}", format.name, cols, width, got, want);
+                    }
                 }
             }
         }

@@ -33,98 +33,160 @@ pub(super) fn rows(
     out: &mut [f32],
     unpacked: &mut UnpackedRow,
 ) {
-    let direct = w.format.ggml_id == Q8_0::GGML_ID && pick.len() < TILE;
-    for (i, values) in out.chunks_exact_mut(pick.len()).enumerate() {
-        let bytes = w.row(first + i);
-        if direct {
-            let blocks: &[Q8_0] = bytemuck::cast_slice(bytes);
-            for (t, value) in values.iter_mut().enumerate() {
-                *value = q8_0_row(blocks, x.row(pick.get(t)));
-            }
-            continue;
-        }
-        w.format.unpack_row(bytes, unpacked);
-        let mut t = 0;
+    if w.format.ggml_id == Q8_0::GGML_ID && pick.len() == 1 {
+        return q8_0_rows(w, first, x.row(pick.get(0)), out);
+    }
+    let acts: Vec<ActRow<'_>> = (0..pick.len()).map(|t| x.row(pick.get(t))).collect();
+    let (act_tiles, act_rest) = acts.as_chunks::<TILE>();
+    for (i, values) in out.chunks_exact_mut(acts.len()).enumerate() {
+        w.format.unpack_row(w.row(first + i), unpacked);
         let (tiles, rest) = values.as_chunks_mut::<TILE>();
-        for tile in tiles {
-            let acts = std::array::from_fn(|j| x.row(pick.get(t + j)));
-            *tile = if unpacked.halves == 2 {
-                scaled::<2, TILE>(unpacked, acts)
-            } else {
-                scaled::<1, TILE>(unpacked, acts)
-            };
-            add_offsets(tile, unpacked, acts);
-            t += TILE;
+        for (tile, acts) in tiles.iter_mut().zip(act_tiles) {
+            unpacked_tile(unpacked, acts, tile);
         }
-        for value in rest {
-            let acts = [x.row(pick.get(t))];
-            let mut one =
-                if unpacked.halves == 2 { scaled::<2, 1>(unpacked, acts) } else { scaled::<1, 1>(unpacked, acts) };
-            add_offsets(&mut one, unpacked, acts);
-            [*value] = one;
-            t += 1;
+        for (value, act) in rest.iter_mut().zip(act_rest) {
+            unpacked_tile(unpacked, std::array::from_ref(act), std::array::from_mut(value));
         }
     }
 }
 
-/// Activation rows that share one pass over an unpacked weight row: eight accumulators fill half the registers.
+/// Rows that share one pass, of weights or of activations: eight accumulators fill half the registers.
 const TILE: usize = 4;
 
+/// One row of activations: blocks are read as shipped, [`TILE`] weight rows at a time.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_offsets<const N: usize>(values: &mut [f32; N], w: &UnpackedRow, acts: [ActRow<'_>; N]) {
+fn q8_0_rows(w: MatrixRef<'_>, first: usize, a: ActRow<'_>, out: &mut [f32]) {
+    let bytes = &w.bytes[first * w.row_bytes()..(first + out.len()) * w.row_bytes()];
+    let blocks: &[Q8_0] = bytemuck::cast_slice(bytes);
+    let columns = w.cols / GROUP;
+    let (tiles, rest) = out.as_chunks_mut::<TILE>();
+    let (tiled, single) = blocks.split_at(tiles.len() * TILE * columns);
+    for (tile, blocks) in tiles.iter_mut().zip(tiled.chunks_exact(TILE * columns)) {
+        q8_0_tile(blocks, columns, a, tile);
+    }
+    for (value, blocks) in rest.iter_mut().zip(single.chunks_exact(columns)) {
+        q8_0_tile(blocks, columns, a, std::array::from_mut(value));
+    }
+}
+
+/// `N` weight rows of `columns` blocks, one behind the other, and one activation row.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn q8_0_tile<const N: usize>(blocks: &[Q8_0], columns: usize, a: ActRow<'_>, out: &mut [f32; N]) {
+    let q = a.q.as_chunks::<GROUP>().0;
+    // What every access below stays within: N rows of `columns` blocks, `columns` groups of activations.
+    assert!(blocks.len() == N * columns && q.len() == columns && a.d.len() == columns);
+    let rows: [&[Q8_0]; N] = std::array::from_fn(|j| &blocks[j * columns..(j + 1) * columns]);
+    let (mut even, mut odd) = ([_mm256_setzero_ps(); N], [_mm256_setzero_ps(); N]);
+    let mut g = 0;
+    while g < columns {
+        // SAFETY: `g < columns`, and the lengths were checked above.
+        even = unsafe { q8_0_group(even, &rows, q, a.d, g) };
+        if g + 1 < columns {
+            // SAFETY: as above for `g + 1`.
+            odd = unsafe { q8_0_group(odd, &rows, q, a.d, g + 1) };
+        }
+        g += 2;
+    }
+    trees(even, odd, out);
+}
+
+/// One group of `N` weight rows.
+///
+/// # Safety
+/// `g` is below the length of every slice.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn q8_0_group<const N: usize>(
+    mut acc: [__m256; N],
+    rows: &[&[Q8_0]; N],
+    q: &[[i8; GROUP]],
+    d: &[f32],
+    g: usize,
+) -> [__m256; N] {
+    // SAFETY: the caller's contract.
+    let (q, d) = unsafe { (load(q.get_unchecked(g)), _mm256_set1_ps(*d.get_unchecked(g))) };
+    for j in 0..N {
+        // SAFETY: the caller's contract.
+        let block = unsafe { rows[j].get_unchecked(g) };
+        let scale = _mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(u16::from_le_bytes(block.d))));
+        acc[j] = fold(acc[j], load(&block.qs), q, _mm256_mul_ps(_mm256_broadcastss_ps(scale), d));
+    }
+    acc
+}
+
+/// One unpacked weight row and `N` activation rows.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn unpacked_tile<const N: usize>(w: &UnpackedRow, acts: &[ActRow<'_>; N], out: &mut [f32; N]) {
+    if w.halves == 2 {
+        scaled::<2, N>(w, acts, out);
+    } else {
+        scaled::<1, N>(w, acts, out);
+    }
     if w.wb.is_empty() {
         return;
     }
-    for (value, a) in values.iter_mut().zip(acts) {
-        *value += if w.halves == 1 { offsets(&w.wb, a) } else { Offsets { w, a }.run() };
+    for (value, a) in out.iter_mut().zip(acts) {
+        *value += if w.halves == 1 { offsets(&w.wb, *a) } else { Offsets { w, a: *a }.run() };
     }
-}
-
-/// Blocks as shipped: nothing to unpack.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn q8_0_row(blocks: &[Q8_0], a: ActRow<'_>) -> f32 {
-    let (q, _) = a.q.as_chunks::<GROUP>();
-    let mut lanes = [_mm256_setzero_ps(); 2];
-    let mut groups = blocks.iter().zip(q).zip(a.d);
-    while let Some(((w, q), d)) = groups.next() {
-        lanes[0] = fold(lanes[0], load(&w.qs), q, q8_0_scale(w, d));
-        if let Some(((w, q), d)) = groups.next() {
-            lanes[1] = fold(lanes[1], load(&w.qs), q, q8_0_scale(w, d));
-        }
-    }
-    tree(_mm256_add_ps(lanes[0], lanes[1]))
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn q8_0_scale(w: &Q8_0, d: &f32) -> __m256 {
-    let scale = _mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(u16::from_le_bytes(w.d))));
-    _mm256_mul_ps(_mm256_broadcastss_ps(scale), _mm256_set1_ps(*d))
 }
 
 /// The scaled part of one weight row and `N` activation rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn scaled<const HALVES: usize, const N: usize>(w: &UnpackedRow, acts: [ActRow<'_>; N]) -> [f32; N] {
-    let (codes, _) = w.codes.as_chunks::<GROUP>();
-    let (scales, _) = w.wa.as_chunks::<HALVES>();
-    let q = acts.map(|a| a.q.as_chunks::<GROUP>().0);
-    let groups = codes.len().min(scales.len());
-    // One length for all, so that the loop below needs no further checks.
-    let q = q.map(|q| &q[..groups]);
-    let d = acts.map(|a| &a.d[..groups]);
-    let mut lanes = [[_mm256_setzero_ps(); 2]; N];
-    for (g, (codes, wa)) in codes.iter().zip(scales).enumerate() {
-        let codes = load(codes);
-        let wa = half_scales(wa);
-        for t in 0..N {
-            let scale = _mm256_mul_ps(wa, _mm256_set1_ps(d[t][g]));
-            lanes[t][g % 2] = fold(lanes[t][g % 2], codes, &q[t][g], scale);
+fn scaled<const HALVES: usize, const N: usize>(w: &UnpackedRow, acts: &[ActRow<'_>; N], out: &mut [f32; N]) {
+    let codes = w.codes.as_chunks::<GROUP>().0;
+    let scales = w.wa.as_chunks::<HALVES>().0;
+    let groups = codes.len();
+    // What every access below stays within.
+    assert!(scales.len() == groups && acts.iter().all(|a| a.q.len() == groups * GROUP && a.d.len() == groups));
+    let (mut even, mut odd) = ([_mm256_setzero_ps(); N], [_mm256_setzero_ps(); N]);
+    let mut g = 0;
+    while g < groups {
+        // SAFETY: `g < groups`, and the lengths were checked above.
+        even = unsafe { unpacked_group(even, codes, scales, acts, g) };
+        if g + 1 < groups {
+            // SAFETY: as above for `g + 1`.
+            odd = unsafe { unpacked_group(odd, codes, scales, acts, g + 1) };
         }
+        g += 2;
     }
-    lanes.map(|[even, odd]| tree(_mm256_add_ps(even, odd)))
+    trees(even, odd, out);
+}
+
+/// One group of `N` activation rows.
+///
+/// # Safety
+/// `g` is below the length of every slice, in groups.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn unpacked_group<const HALVES: usize, const N: usize>(
+    mut acc: [__m256; N],
+    codes: &[[i8; GROUP]],
+    scales: &[[f32; HALVES]],
+    acts: &[ActRow<'_>; N],
+    g: usize,
+) -> [__m256; N] {
+    // SAFETY: the caller's contract.
+    let (codes, wa) = unsafe { (load(codes.get_unchecked(g)), half_scales(scales.get_unchecked(g))) };
+    for t in 0..N {
+        // SAFETY: the caller's contract; an activation row's groups are 32 bytes each.
+        let (q, d) =
+            unsafe { (_mm256_loadu_si256(acts[t].q.as_ptr().add(g * GROUP).cast()), *acts[t].d.get_unchecked(g)) };
+        acc[t] = fold(acc[t], codes, q, _mm256_mul_ps(wa, _mm256_set1_ps(d)));
+    }
+    acc
+}
+
+/// The tree over both accumulators of each row: 8, 4, 2, 1.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn trees<const N: usize>(even: [__m256; N], odd: [__m256; N], out: &mut [f32; N]) {
+    for j in 0..N {
+        out[j] = tree(_mm256_add_ps(even[j], odd[j]));
+    }
 }
 
 /// `wa` in each lane, the first half's scale in lanes 0..4.
@@ -141,8 +203,8 @@ fn half_scales<const HALVES: usize>(wa: &[f32; HALVES]) -> __m256 {
 /// `2 * 128 * 127 = 32512`, so the saturating add never saturates.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn fold(acc: __m256, codes: __m256i, q: &[i8; GROUP], scale: __m256) -> __m256 {
-    let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(load(q), codes));
+fn fold(acc: __m256, codes: __m256i, q: __m256i, scale: __m256) -> __m256 {
+    let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(q, codes));
     let parts = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
     _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(parts), acc)
 }

@@ -6,7 +6,7 @@
 mod ops;
 
 use cudafast_model::{
-    AttentionWeights, DraftHead, GdnWeights, HyperConnection, HyperRead, Hyperparams, Layer, Matrix, Mixer, MoeWeights,
+    AttentionWeights, DraftHead, GdnWeights, HyperConnection, HyperRead, Hyperparams, Layer, Mixer, MoeWeights,
     NgramWeights, Weights,
 };
 use cudafast_runtime::TokenId;
@@ -54,6 +54,8 @@ impl AttentionMemory {
 pub struct Step {
     /// `[V]`.
     pub logits: Vec<f32>,
+    /// `[H]`, after the final mixer: what the output matrix reads.
+    pub mixed: Vec<f32>,
     /// `[W]`, after the last layer: what the draft head reads.
     pub residual: Vec<f32>,
     /// `[W]` after each layer.
@@ -105,6 +107,7 @@ impl<'a> Reference<'a> {
         let mut x = ops::embedding_row(&self.weights.token_embd, token as usize).repeat(hp.streams);
         let mut step = Step {
             logits: Vec::new(),
+            mixed: Vec::new(),
             residual: Vec::new(),
             layers: Vec::new(),
             experts: Vec::new(),
@@ -120,7 +123,8 @@ impl<'a> Reference<'a> {
             step.selected.push(selected);
             step.experts.push(experts);
         }
-        step.logits = self.logits(&self.weights.output_hc, &self.weights.output, &x);
+        step.mixed = self.hc_read(&self.weights.output_hc, &x);
+        step.logits = matvec(&self.weights.output, &step.mixed);
         step.residual = x;
         step
     }
@@ -147,7 +151,8 @@ impl<'a> Reference<'a> {
         if let LayerMemory::Attention(kept) = wrapped {
             *memory = kept;
         }
-        Some((self.logits(&head.hc_head, &head.output, &x), x))
+        // The head's mixer is its final norm.
+        Some((matvec(&head.output, &self.hc_read(&head.hc_head, &x)), x))
     }
 
     /// Mixer, then experts, each inside its hyper-connection. Returns attended tokens and expert ids.
@@ -189,11 +194,6 @@ impl<'a> Reference<'a> {
                 *v += inject * o;
             }
         }
-    }
-
-    /// The final mixer is the final norm.
-    fn logits(&self, mixer: &HyperRead, output: &Matrix, x: &[f32]) -> Vec<f32> {
-        matvec(output, &self.hc_read(mixer, x))
     }
 
     /// qwen4exp.md 4.

@@ -122,7 +122,7 @@ pub fn pool_key(raw: &[Vec<f32>]) -> Vec<f32> {
 pub fn select_blocks(queries: &[Vec<f32>], keys: &[Vec<f32>], budget: usize) -> Vec<usize> {
     let scores: Vec<f32> = keys.iter().map(|key| queries.iter().map(|q| dot(q, key).max(0.0)).sum()).collect();
     let mut order: Vec<usize> = (0..keys.len()).collect();
-    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
+    order.sort_by(|a, b| (scores[*b] + 0.0).total_cmp(&(scores[*a] + 0.0)).then(a.cmp(b)));
     order.truncate(budget);
     order.sort_unstable();
     order
@@ -140,7 +140,7 @@ pub fn softmax(x: &[f32]) -> Vec<f32> {
 pub fn route(logits: &[f32], used: usize) -> Vec<(u32, f32)> {
     let p = softmax(logits);
     let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-    order.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)));
+    order.sort_by(|a, b| (logits[*b as usize] + 0.0).total_cmp(&(logits[*a as usize] + 0.0)).then(a.cmp(b)));
     order.truncate(used);
     let total: f32 = order.iter().map(|e| p[*e as usize]).sum();
     order.iter().map(|e| (*e, p[*e as usize] / total)).collect()
