@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 
 use cudafast_cpu::CpuTimeline;
-use cudafast_runtime::{MAX_DEPTH, Sampling, Snapshot, Timeline};
+use cudafast_runtime::sampler::choose;
+use cudafast_runtime::{MAX_DEPTH, SamplerScratch, Sampling, Snapshot, Timeline};
 use cudafast_tests::Bound;
 use cudafast_tests::oracle::Oracle;
 use cudafast_tests::prompts::fifty;
-use cudafast_tests::stream::{generate, on_two_threads, prefill, round};
+use cudafast_tests::stream::{feed, generate, on_two_threads, prefill, round};
 
 use crate::timeline;
 
@@ -33,42 +34,77 @@ fn sampled_text_is_the_same_at_every_depth_for_one_seed() {
 
 const DRAWS: u64 = 20_000;
 
-/// Counts of the tokens at the second and third position after the prompt, over many seeds.
-fn histogram(
+type Histogram = HashMap<u32, f64>;
+
+/// Counts of the first two tokens after the pending one, over many seeds, by serial rounds. A row's logits do not depend
+/// on the seed, so each context is run once and drawn from as a round does.
+fn serial_draws(
     timeline: &mut CpuTimeline,
     start: &Snapshot,
-    depth: usize,
     seeds: std::ops::Range<u64>,
     setting: (f32, usize, f32, f32),
-) -> [HashMap<u32, f64>; 2] {
-    let mut counts = [HashMap::new(), HashMap::new()];
-    let (temperature, top_k, top_p, min_p) = setting;
+) -> [Histogram; 2] {
     let greedy = Sampling::greedy();
     timeline.restore(start).unwrap();
-    // The same pending token and drafts for every seed: only the draws differ.
-    timeline.choose(&greedy, None, depth).unwrap();
-    let drafts = timeline.drafts().to_vec();
+    timeline.choose(&greedy, None, 0).unwrap();
+    let first_row = round(timeline, &greedy, None, 0, 1).logits;
+    let after_first = timeline.snapshot();
+    let position = timeline.position();
+    let mut second_rows: HashMap<u32, Vec<f32>> = HashMap::new();
+    let mut counts = [Histogram::new(), Histogram::new()];
+    let mut scratch = SamplerScratch::default();
+    let (temperature, top_k, top_p, min_p) = setting;
     for seed in seeds {
         let sampling = sampling(temperature, top_k, top_p, min_p, seed);
-        timeline.restore(start).unwrap();
-        timeline.choose(&greedy, None, 0).unwrap();
-        let mut chosen = Vec::new();
-        let first = round(timeline, &sampling, Some(&drafts), 0, usize::MAX);
-        chosen.extend(&first.committed[1..]);
-        chosen.push(first.next);
-        while chosen.len() < 2 {
-            chosen.push(round(timeline, &sampling, None, 0, 1).next);
-        }
-        for (counts, token) in counts.iter_mut().zip(chosen) {
+        let first = choose(&first_row, None, &sampling, position, &mut scratch).unwrap();
+        let row = second_rows.entry(first).or_insert_with(|| {
+            timeline.restore(&after_first).unwrap();
+            feed(timeline, first)
+        });
+        let second = choose(row, None, &sampling, position + 1, &mut scratch).unwrap();
+        for (counts, token) in counts.iter_mut().zip([first, second]) {
             *counts.entry(token).or_insert(0.0) += 1.0;
         }
     }
     counts
 }
 
+/// The same by rounds that verify the head's own drafts; also how many drafts were accepted.
+fn drafted_draws(
+    timeline: &mut CpuTimeline,
+    start: &Snapshot,
+    seeds: std::ops::Range<u64>,
+    setting: (f32, usize, f32, f32),
+) -> ([Histogram; 2], usize) {
+    let greedy = Sampling::greedy();
+    timeline.restore(start).unwrap();
+    // The same pending token and drafts for every seed: only the draws differ.
+    timeline.choose(&greedy, None, 2).unwrap();
+    let drafts = timeline.drafts().to_vec();
+    let mut counts = [Histogram::new(), Histogram::new()];
+    let mut accepted = 0;
+    let (temperature, top_k, top_p, min_p) = setting;
+    for seed in seeds {
+        let sampling = sampling(temperature, top_k, top_p, min_p, seed);
+        timeline.restore(start).unwrap();
+        timeline.choose(&greedy, None, 0).unwrap();
+        let first = round(timeline, &sampling, Some(&drafts), 0, usize::MAX);
+        accepted += first.accepted;
+        let mut chosen = first.committed[1..].to_vec();
+        chosen.push(first.next);
+        if chosen.len() < 2 {
+            chosen.push(round(timeline, &sampling, None, 0, 1).next);
+        }
+        for (counts, token) in counts.iter_mut().zip(chosen) {
+            *counts.entry(token).or_insert(0.0) += 1.0;
+        }
+    }
+    (counts, accepted)
+}
+
 /// Two-sample chi-square over tokens with at least ten draws in both samples together, the rest in one bin; returns the
 /// statistic as a normal deviate (Wilson and Hilferty).
-fn deviate(a: &HashMap<u32, f64>, b: &HashMap<u32, f64>) -> f64 {
+fn deviate(a: &Histogram, b: &Histogram) -> f64 {
     let mut bins: HashMap<u32, [f64; 2]> = HashMap::new();
     for (side, counts) in [a, b].into_iter().enumerate() {
         for (token, n) in counts {
@@ -116,8 +152,10 @@ fn drafting_on_and_off_draw_from_the_same_distribution_over_a_grid_of_settings()
         |timeline, setting| {
             prefill(timeline, prompt);
             let start = timeline.snapshot();
-            let off = histogram(timeline, &start, 0, 0..DRAWS, *setting);
-            let on = histogram(timeline, &start, 3, DRAWS..2 * DRAWS, *setting);
+            let off = serial_draws(timeline, &start, 0..DRAWS, *setting);
+            let (on, accepted) = drafted_draws(timeline, &start, DRAWS..2 * DRAWS, *setting);
+            println!("{setting:?}: {accepted} drafts accepted in {DRAWS} rounds");
+            assert!(accepted > 0, "acceptance was never exercised");
             for (position, (off, on)) in off.iter().zip(&on).enumerate() {
                 let z = deviate(off, on);
                 println!("{setting:?}, position {position}: {} tokens drawn, deviate {z:.2}", off.len());

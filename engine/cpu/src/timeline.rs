@@ -121,7 +121,7 @@ impl CpuTimeline {
     }
 
     /// Runs one prefill piece, already part of `self.tokens`, and seeds the head up to the row before its last.
-    fn prefill_piece(&mut self, n: usize, rows: &mut LogitRows<'_>, last: bool) {
+    fn prefill_piece(&mut self, n: usize, rows: &mut LogitRows<'_>, last: bool) -> Result<(), BackendError> {
         let model = Arc::clone(&self.model);
         let position = self.tokens.len() - n;
         let x = model.forward(&mut self.state, &self.tokens, n, Phase::Prefill, &mut *self.probe);
@@ -129,6 +129,7 @@ impl CpuTimeline {
             LogitRows::Each(sink) => {
                 for (i, x) in x.chunks(LOGIT_ROWS * model.hp.wide()).enumerate() {
                     let logits = model.logits(&model.weights.output_hc, &model.weights.output, x);
+                    check_finite(&logits, model.hp.vocab, position + i * LOGIT_ROWS)?;
                     for (t, row) in logits.chunks_exact(model.hp.vocab).enumerate() {
                         sink(position + i * LOGIT_ROWS + t, row);
                     }
@@ -139,6 +140,7 @@ impl CpuTimeline {
             LogitRows::None if last => {
                 let x = &x[(n - 1) * model.hp.wide()..];
                 self.logits = model.logits(&model.weights.output_hc, &model.weights.output, x);
+                check_finite(&self.logits, model.hp.vocab, position + n - 1)?;
             }
             LogitRows::None => {}
         }
@@ -154,6 +156,7 @@ impl CpuTimeline {
             }
         }
         self.residuals.drain(..self.residuals.len() - model.hp.wide());
+        Ok(())
     }
 
     /// Seeds the head rows behind the kept residuals, the last one with the pending token, and chains `depth` drafts.
@@ -186,6 +189,14 @@ impl CpuTimeline {
         self.pending = None;
         self.drafts.clear();
         self.round_rows = 0;
+    }
+}
+
+/// `logits: [T][V]`, the first row at `position`.
+fn check_finite(logits: &[f32], vocab: usize, position: usize) -> Result<(), BackendError> {
+    match logits.iter().position(|v| !v.is_finite()) {
+        Some(i) => Err(BackendError::NotFinite { position: position + i / vocab }),
+        None => Ok(()),
     }
 }
 
@@ -242,7 +253,7 @@ impl Timeline for CpuTimeline {
             let room = PREFILL_ROWS - self.tokens.len() % PREFILL_ROWS;
             let (piece, after) = rest.split_at(room.min(rest.len()));
             self.tokens.extend_from_slice(piece);
-            self.prefill_piece(piece.len(), &mut rows, after.is_empty());
+            self.prefill_piece(piece.len(), &mut rows, after.is_empty())?;
             rest = after;
         }
         Ok(())
@@ -289,6 +300,8 @@ impl Timeline for CpuTimeline {
         let rows = 1 + verified;
         let x = model.forward(&mut self.state, &self.tokens, rows, Phase::Decode, &mut *self.probe);
         let logits = model.logits(&model.weights.output_hc, &model.weights.output, &x);
+
+        check_finite(&logits, model.hp.vocab, position)?;
 
         let mut accepted = 0;
         let choice = loop {

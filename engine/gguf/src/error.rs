@@ -18,7 +18,7 @@ pub enum Error {
 
     /// A directory without models in it (draft heads, `mtp-*.gguf`, are not models).
     #[error(
-        "{path}: holds no model ({drafts} draft heads); expected .gguf files not named mtp-*, get them with `cudafast fetch`"
+        "{path}: holds no model ({drafts} draft heads); expected .gguf files not named mtp-*, download one"
     )]
     NoModel { path: PathBuf, drafts: usize },
 
@@ -38,7 +38,7 @@ pub enum Error {
 
     /// The file ends inside its header.
     #[error(
-        "{path}: truncated header: {what} ends at byte {end}, the file has {len}; fetch it again with `cudafast fetch`"
+        "{path}: truncated header: {what} ends at byte {end}, the file has {len}; download it again"
     )]
     TruncatedHeader { path: PathBuf, what: String, end: u64, len: u64 },
 
@@ -70,7 +70,7 @@ pub enum Error {
 
     /// A value type number past 12.
     #[error(
-        "{path}: corrupt metadata `{}`: value type {found}, expected 0 to 12; fetch it again with `cudafast fetch`",
+        "{path}: corrupt metadata `{}`: value type {found}, expected 0 to 12; download it again",
         shown(key)
     )]
     UnknownValueType { path: PathBuf, key: String, found: u32 },
@@ -84,7 +84,7 @@ pub enum Error {
 
     /// A bool that is neither 0 nor 1.
     #[error(
-        "{path}: corrupt metadata `{}`: bool {found}, expected 0 or 1; fetch it again with `cudafast fetch`",
+        "{path}: corrupt metadata `{}`: bool {found}, expected 0 or 1; download it again",
         shown(key)
     )]
     BadBool { path: PathBuf, key: String, found: u8 },
@@ -126,7 +126,7 @@ pub enum Error {
 
     /// The layout is sound but the file stops early: an unfinished download.
     #[error(
-        "{path}: truncated: has {len} bytes, expected {expected} (tensor `{}` is cut); resume with `cudafast fetch`",
+        "{path}: truncated: has {len} bytes, expected {expected} (tensor `{}` is cut); resume the download",
         shown(tensor)
     )]
     Truncated { path: PathBuf, tensor: String, len: u64, expected: u64 },
@@ -141,7 +141,7 @@ pub enum Error {
 
     /// A shard of a set is not there.
     #[error(
-        "{path}: missing shard ({missing} of {count} are missing); put it beside the others, e.g. with `cudafast fetch`"
+        "{path}: missing shard ({missing} of {count} are missing); download it and put it beside the others"
     )]
     MissingShard { path: PathBuf, missing: u64, count: u64 },
 
@@ -158,7 +158,7 @@ pub enum Error {
 
     /// The tables of the shards do not add up.
     #[error(
-        "{path}: the set has {found} of {expected} tensors (`split.tensors.count`); fetch the set again with `cudafast fetch`"
+        "{path}: the set has {found} of {expected} tensors (`split.tensors.count`); download the set again"
     )]
     TensorCount { path: PathBuf, found: u64, expected: u64 },
 
@@ -195,7 +195,10 @@ pub enum Error {
 /// A name out of a file, fit for one line: files name keys and tensors as they like, at any length.
 pub(crate) fn shown(name: &str) -> String {
     const SHOWN: usize = 100;
-    let mut text: String = name.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    let mut text = String::new();
+    for c in name.chars().take(SHOWN) {
+        if matches!(c, '\'' | '"' | '\\') { text.push(c) } else { text.extend(c.escape_debug()) }
+    }
     if name.chars().nth(SHOWN).is_some() {
         text += "..";
     }

@@ -204,7 +204,7 @@ fn a_file_that_stops_early_is_refused_with_both_lengths() {
     for len in [last - 1, last - 34, whole.len() - 128] {
         let error = ShardSet::from_vec("m.gguf", whole[..len].to_vec()).unwrap_err();
         assert!(matches!(error, Error::Truncated { .. }), "{error:?}");
-        assert_says(&error.to_string(), &["truncated", &format!("has {len} bytes, expected {last}"), "cudafast fetch"]);
+        assert_says(&error.to_string(), &["truncated", &format!("has {len} bytes, expected {last}"), "download"]);
     }
     assert!(ShardSet::from_vec("m.gguf", whole[..last].to_vec()).is_ok());
 }

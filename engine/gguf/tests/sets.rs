@@ -81,7 +81,7 @@ fn each_missing_shard_is_named_with_the_remedy() {
                 matches!(&error, Error::MissingShard { path, missing: 1, count: 3 } if *path == paths[gone]),
                 "{text}"
             );
-            assert!(text.contains("cudafast fetch"), "{text}");
+            assert!(text.contains("download"), "{text}");
         }
     }
 }

@@ -11,7 +11,7 @@ pub enum Error {
     Metadata(#[from] cudafast_gguf::Error),
 
     /// A model of another family.
-    #[error("{file}: this engine runs qwen4exp; file says {found}; pick a qwen4exp model, e.g. with `cudafast fetch`")]
+    #[error("{file}: this engine runs qwen4exp; file says {found}; give it a qwen4exp model")]
     Architecture { file: String, found: String },
 
     /// A `qwen4exp.*` key that this engine gives no meaning to.
@@ -61,9 +61,7 @@ pub enum Error {
     HeadAsModel { file: String, key: &'static str, found: String },
 
     /// A tensor is not there.
-    #[error(
-        "{file}: missing tensor `{name}`, expected ne {expected:?}; fetch the set again with `cudafast fetch`, or convert it again"
-    )]
+    #[error("{file}: missing tensor `{name}`, expected ne {expected:?}; download the set again, or convert it again")]
     MissingTensor { file: String, name: String, expected: Vec<u64> },
 
     /// A tensor that the model has no use for.

@@ -83,6 +83,12 @@ pub enum BackendError {
         /// What differs.
         why: String,
     },
+    /// The timeline is past use; reset or drop it. Finite weights of a trained model do not do this.
+    #[error("the logits of position {position} are not numbers: the model's data is damaged; download it again")]
+    NotFinite {
+        /// Position of the row.
+        position: usize,
+    },
     /// The engine is dead; drop it.
     #[error("device fault in {operation}: {why}; restart the engine")]
     Device {
