@@ -53,6 +53,8 @@ pub enum PlanItem {
     DraftHeadCache,
     /// What the backend works in.
     Scratch,
+    /// Copies of a session's state that it may go back to.
+    Snapshots,
 }
 
 /// A run's memory, line by line. All sums saturate: what does not fit 64 bits does not fit a device.
@@ -60,6 +62,10 @@ pub enum PlanItem {
 pub struct MemoryPlan {
     lines: Vec<PlanLine>,
     caches: Caches,
+    /// Bytes of a snapshot's logits and residual row.
+    last_row_bytes: u64,
+    ctx_tokens: u64,
+    snapshots: u64,
 }
 
 /// How the append-only caches grow.
@@ -80,8 +86,9 @@ const TOKEN_BYTES: usize = 4;
 
 impl MemoryPlan {
     /// The plan for a bound model and one session of `ctx_tokens`, whose caches take `cache_value_bytes` a value: 2 by
-    /// default (BF16), 4 under the f32 debug switch. The n-gram table is on the device, scratch is none: see
-    /// [`with_ngram_table`](Self::with_ngram_table) and [`with_scratch`](Self::with_scratch).
+    /// default (BF16), 4 under the f32 debug switch. The n-gram table is on the device, scratch and
+    /// snapshots are none: see [`with_ngram_table`](Self::with_ngram_table), [`with_scratch`](Self::with_scratch) and
+    /// [`with_snapshots`](Self::with_snapshots).
     pub fn new(
         hyperparams: &Hyperparams,
         weights: &Weights,
@@ -114,7 +121,9 @@ impl MemoryPlan {
         let (state, caches) = session(hyperparams, head_bytes.is_some(), ctx_tokens, cache_value_bytes);
         let lines = weights.chain(state).filter(|(_, bytes)| *bytes > 0);
         let lines = lines.map(|(item, bytes)| PlanLine { item, bytes, home: Home::Device }).collect();
-        Self { lines, caches }
+        let last_row_bytes =
+            product(&[hyperparams.vocab, F32_BYTES]).saturating_add(product(&[hyperparams.wide(), F32_BYTES]));
+        Self { lines, caches, last_row_bytes, ctx_tokens: ctx_tokens as u64, snapshots: 0 }
     }
 
     /// The same plan with the n-gram table in another home.
@@ -133,7 +142,27 @@ impl MemoryPlan {
         self
     }
 
-    /// All lines that are not zero: weights, then state, then caches, then scratch.
+    /// The same plan with `count` copies of the session's state, each at most of a full context, where the state itself is.
+    pub fn with_snapshots(mut self, count: usize) -> Self {
+        self.lines.retain(|line| line.item != PlanItem::Snapshots);
+        self.snapshots = count as u64;
+        let caches = self.sum(|line| line.item.is_cache());
+        let ids = self.ctx_tokens.saturating_mul(TOKEN_BYTES as u64);
+        let each = self.snapshot_fixed_bytes().saturating_add(caches).saturating_add(ids);
+        let bytes = each.saturating_mul(self.snapshots);
+        if bytes > 0 {
+            self.lines.push(PlanLine { item: PlanItem::Snapshots, bytes, home: Home::Device });
+        }
+        self
+    }
+
+    /// What a snapshot takes however short it is.
+    fn snapshot_fixed_bytes(&self) -> u64 {
+        let state = self.sum(|line| line.item.is_recurrent());
+        state.saturating_add(self.last_row_bytes)
+    }
+
+    /// All lines that are not zero: weights, then state, then caches, then what was added.
     pub fn lines(&self) -> &[PlanLine] {
         &self.lines
     }
@@ -159,9 +188,16 @@ impl MemoryPlan {
 
     /// The largest context that fits `available` bytes with everything else as planned; 0 if none does.
     pub fn largest_context(&self, available: u64) -> u64 {
-        let fixed = self.sum(|line| line.home == Home::Device && !line.item.is_cache());
+        let fixed =
+            self.sum(|line| line.home == Home::Device && !line.item.is_cache() && line.item != PlanItem::Snapshots);
+        let fixed = fixed.saturating_add(self.snapshot_fixed_bytes().saturating_mul(self.snapshots));
         let room = available.saturating_sub(fixed);
         let Caches { token_bytes, block_bytes, ratio } = self.caches;
+        // every snapshot holds the caches once more, and the ids
+        let copies = self.snapshots.saturating_add(1);
+        let ids = self.snapshots.saturating_mul(TOKEN_BYTES as u64);
+        let token_bytes = token_bytes.saturating_mul(copies).saturating_add(ids);
+        let block_bytes = block_bytes.saturating_mul(copies);
         let block = token_bytes.saturating_mul(ratio).saturating_add(block_bytes).max(1);
         // a block's last token brings its pooled key along
         let tail = (room % block / token_bytes.max(1)).min(ratio - 1);
@@ -252,7 +288,12 @@ fn product(factors: &[usize]) -> u64 {
 }
 
 impl PlanItem {
-    /// Whether it grows with the context.
+    /// Whether it is state that has one size however many tokens it stands for.
+    fn is_recurrent(self) -> bool {
+        matches!(self, PlanItem::GdnState | PlanItem::GdnConvolution | PlanItem::NgramState)
+    }
+
+    /// Whether it is a cache that grows with the context.
     pub fn is_cache(self) -> bool {
         matches!(
             self,
@@ -273,6 +314,7 @@ impl fmt::Display for PlanItem {
             PlanItem::PooledKeys => "pooled indexer keys",
             PlanItem::DraftHeadCache => "draft head cache",
             PlanItem::Scratch => "scratch",
+            PlanItem::Snapshots => "snapshots",
         })
     }
 }

@@ -12,6 +12,8 @@ pub struct Engine {
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
     label: String,
+    /// One bit per id that stands for something; `None` where all do.
+    allowed: Option<Vec<u32>>,
 }
 
 impl Engine {
@@ -27,7 +29,8 @@ impl Engine {
         if tokens > vocab {
             return Err(Error::VocabularyMismatch { label, tokens, vocab });
         }
-        Ok(Self { backend, tokenizer, template, label })
+        let allowed = allowed(&tokenizer, vocab);
+        Ok(Self { backend, tokenizer, template, label, allowed })
     }
     /// What messages call the model.
     pub fn label(&self) -> &str {
@@ -58,6 +61,17 @@ impl Engine {
         }
         let timeline = self.backend.open(&TimelineOptions { ctx_tokens: found })?;
         let vocab = self.backend.hyperparams().vocab;
-        Ok(Session::new(timeline, options, vocab, self.backend.has_draft_head()))
+        Ok(Session::new(timeline, options, vocab, self.backend.has_draft_head(), self.allowed.as_deref()))
     }
+}
+
+/// The mask that keeps padding rows of the output matrix from being chosen. No mask costs nothing; one costs a copy of the row.
+fn allowed(tokenizer: &Tokenizer, vocab: usize) -> Option<Vec<u32>> {
+    let mut mask = vec![u32::MAX; vocab.div_ceil(32)];
+    let mut all = true;
+    for id in (0..vocab).filter(|id| tokenizer.is_unused(*id as TokenId)) {
+        mask[id / 32] &= !(1 << (id % 32));
+        all = false;
+    }
+    (!all).then_some(mask)
 }

@@ -6,7 +6,7 @@
 //!
 //! Guaranteed: drafting changes speed and nothing else, greedy or sampled (see [`sampler`]); every round commits at least
 //! one token or the call ends with an error; no draft is verified past the requested length; after any return the session
-//! stands at tokens the caller was given.
+//! stands where a serial run would; ids that stand for nothing are never chosen.
 
 mod backend;
 pub mod depth;
@@ -26,8 +26,6 @@ pub use crate::depth::{DepthChooser, DepthPolicy, RoundCost};
 pub use crate::engine::Engine;
 pub use crate::error::Error;
 pub use crate::sampler::{SamplerScratch, Sampling};
-pub use crate::session::{
-    Finish, GenEvent, GenerateOptions, Generation, Prefill, RoundStat, Session, SessionOptions, SessionTotals,
-};
+pub use crate::session::{Finish, GenEvent, GenerateOptions, Generation, Prefill, RoundStat, Session, SessionOptions};
 pub use crate::snapshot::{AttentionState, CacheRows, GdnState, LayerState, Snapshot};
 pub use crate::timings::Timings;

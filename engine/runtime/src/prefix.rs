@@ -8,7 +8,8 @@
 //! * where a prompt parts from what the session held, because what two prompts share a third often shares too (one system
 //!   prompt, many questions).
 //!
-//! Both are rounded down to multiples of [`CHUNK_TOKENS`], where going on gives the bits of a cold run (design 3.5).
+//! Both are rounded down to multiples of [`CHUNK_TOKENS`], where going on gives the bits of a cold run (design 3.5). A state
+//! that holds decoded rows is not one of a cold run, and the session stores none.
 
 use std::ops::Range;
 
@@ -79,15 +80,13 @@ impl SnapshotStore {
         cuts
     }
 
-    /// Keeps one more and drops the least recently useful past the limit.
-    pub(crate) fn keep(&mut self, snapshot: Snapshot) {
-        self.stored.push(snapshot);
-        let surplus = self.stored.len().saturating_sub(self.limit);
+    /// Keeps one more. The least recently useful past the limit goes before it is taken: memory is planned for the limit.
+    pub(crate) fn keep(&mut self, take: impl FnOnce() -> Snapshot) {
+        let surplus = (self.stored.len() + 1).saturating_sub(self.limit).min(self.stored.len());
         self.stored.drain(..surplus);
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.stored.len()
+        if self.limit > 0 {
+            self.stored.push(take());
+        }
     }
 }
 
@@ -106,8 +105,8 @@ mod tests {
     #[test]
     fn the_longest_prefix_wins_be_it_live_or_stored() {
         let mut store = SnapshotStore::new(3);
-        store.keep(snapshot(&run(128)));
-        store.keep(snapshot(&run(64)));
+        store.keep(|| snapshot(&run(128)));
+        store.keep(|| snapshot(&run(64)));
         let mut other = run(200);
         other[10] = 999;
         assert_eq!(store.find(&[], &run(200)), Start::Snapshot);
@@ -122,7 +121,7 @@ mod tests {
     #[test]
     fn a_snapshot_of_the_whole_prompt_is_used() {
         let mut store = SnapshotStore::new(1);
-        store.keep(snapshot(&run(64)));
+        store.keep(|| snapshot(&run(64)));
         assert_eq!(store.find(&[], &run(64)), Start::Snapshot);
     }
 
@@ -144,12 +143,12 @@ mod tests {
     #[test]
     fn what_is_stored_is_not_stored_again_and_the_least_useful_goes_first() {
         let mut store = SnapshotStore::new(2);
-        store.keep(snapshot(&run(64)));
-        store.keep(snapshot(&run(128)));
+        store.keep(|| snapshot(&run(64)));
+        store.keep(|| snapshot(&run(128)));
         assert_eq!(store.cuts(&[], &run(170), 0..170), [0usize; 0]);
         assert_eq!(store.find(&[], &run(100)), Start::Snapshot);
-        store.keep(snapshot(&run(192)));
-        assert_eq!(store.len(), 2);
+        store.keep(|| snapshot(&run(192)));
+        assert_eq!(store.stored.len(), 2);
         assert_eq!(store.find(&[], &run(150)), Start::Snapshot);
         assert_eq!(store.last_used().unwrap().tokens.len(), 64);
     }

@@ -1,9 +1,11 @@
-//! One timeline of tokens: prefix reuse, generation, statistics.
+//! One timeline of tokens: prefix reuse and generation.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use crate::backend::{BackendError, CancelFlag, LogitRows, MAX_DEPTH, Round, RoundRequest, Timeline, TokenId};
+use crate::backend::{
+    BackendError, CHUNK_TOKENS, CancelFlag, LogitEdit, LogitRows, MAX_DEPTH, Round, RoundRequest, Timeline, TokenId,
+};
 use crate::depth::{DepthChooser, DepthPolicy, RoundCost};
 use crate::error::Error;
 use crate::prefix::{SnapshotStore, Start};
@@ -107,27 +109,6 @@ impl Generation {
     }
 }
 
-/// Sums over a session's life.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SessionTotals {
-    /// Generations begun.
-    pub generations: usize,
-    /// Prompt tokens run.
-    pub prefill_tokens: usize,
-    /// Prompt tokens taken from the state or a snapshot.
-    pub cached_tokens: usize,
-    /// Tokens handed out.
-    pub generated_tokens: usize,
-    /// Rounds run.
-    pub rounds: usize,
-    /// Drafts verified.
-    pub drafted: usize,
-    /// Drafts accepted.
-    pub accepted: usize,
-    /// Snapshots held now.
-    pub snapshots: usize,
-}
-
 /// One timeline of tokens with all state between them, opened by [`Engine::open_session`](crate::Engine::open_session).
 pub struct Session {
     timeline: Box<dyn Timeline>,
@@ -137,7 +118,11 @@ pub struct Session {
     snapshots: SnapshotStore,
     /// Kept between generations: what rounds cost is learnt once.
     depth: DepthChooser,
-    totals: SessionTotals,
+    /// For every row of a round; empty where every id may be chosen.
+    edits: Vec<LogitEdit>,
+    /// The state has the bits of a cold run of its tokens: every row came from a prefill that began at a multiple of
+    /// [`CHUNK_TOKENS`]. Only such a state is worth a snapshot.
+    cold: bool,
 }
 
 impl Session {
@@ -146,7 +131,9 @@ impl Session {
         options: &SessionOptions,
         vocab: usize,
         has_draft_head: bool,
+        allowed: Option<&[u32]>,
     ) -> Self {
+        let edit = |mask: &[u32]| LogitEdit { bias: Vec::new(), allowed: Some(mask.to_vec()) };
         Self {
             timeline,
             ctx_tokens: options.ctx_tokens,
@@ -154,10 +141,11 @@ impl Session {
             has_draft_head,
             snapshots: SnapshotStore::new(options.snapshots),
             depth: DepthChooser::default(),
-            totals: SessionTotals::default(),
+            edits: allowed.map(|mask| vec![edit(mask); MAX_DEPTH + 1]).unwrap_or_default(),
+            cold: true,
         }
     }
-    /// Tokens in the state. After a generation: the prompt and what was handed out, but for a last token that no row has run.
+    /// Tokens in the state. After a generation: the prompt and what was handed out, without the last token.
     pub fn tokens(&self) -> &[TokenId] {
         self.timeline.tokens()
     }
@@ -165,13 +153,10 @@ impl Session {
     pub fn ctx_tokens(&self) -> usize {
         self.ctx_tokens
     }
-    /// Sums over its life.
-    pub fn totals(&self) -> SessionTotals {
-        SessionTotals { snapshots: self.snapshots.len(), ..self.totals }
-    }
     /// Forgets the tokens; snapshots stay.
     pub fn reset(&mut self) {
         self.timeline.reset();
+        self.cold = true;
     }
 
     /// Brings the state to exactly `prompt`, running as few tokens as it can: what the live state or a stored snapshot
@@ -184,27 +169,33 @@ impl Session {
         let cuts = self.snapshots.cuts(self.timeline.tokens(), prompt, 0..prompt.len());
         match self.snapshots.find(self.timeline.tokens(), prompt) {
             Start::Live => {}
-            Start::Empty => self.timeline.reset(),
+            Start::Empty => self.reset(),
             Start::Snapshot => {
                 if let Some(snapshot) = self.snapshots.last_used() {
                     self.timeline.restore(snapshot)?;
+                    self.cold = true;
                 }
             }
         }
         let cached_tokens = self.timeline.position();
         for cut in cuts.into_iter().filter(|cut| *cut > cached_tokens) {
             self.run_to(prompt, cut, cancel)?;
-            self.snapshots.keep(self.timeline.snapshot());
+            if self.cold {
+                self.snapshots.keep(|| self.timeline.snapshot());
+            }
         }
         self.run_to(prompt, prompt.len(), cancel)?;
-        self.totals.prefill_tokens += prompt.len() - cached_tokens;
-        self.totals.cached_tokens += cached_tokens;
         Ok(Prefill { prompt_tokens: prompt.len(), cached_tokens, took: begun.elapsed() })
     }
 
     fn run_to(&mut self, prompt: &[TokenId], end: usize, cancel: &CancelFlag) -> Result<(), BackendError> {
-        let todo = &prompt[self.timeline.position().min(end)..end];
-        if todo.is_empty() { Ok(()) } else { self.timeline.prefill(todo, LogitRows::None, cancel) }
+        let position = self.timeline.position();
+        let todo = &prompt[position.min(end)..end];
+        if todo.is_empty() {
+            return Ok(());
+        }
+        self.cold &= position.is_multiple_of(CHUNK_TOKENS);
+        self.timeline.prefill(todo, LogitRows::None, cancel)
     }
 
     /// Runs `tokens` from an empty state and hands out every row's logits as `(position, [vocab])`, in order.
@@ -215,7 +206,7 @@ impl Session {
         row: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), Error> {
         self.check_prompt(tokens)?;
-        self.timeline.reset();
+        self.reset();
         Ok(self.timeline.prefill(tokens, LogitRows::Each(row), cancel)?)
     }
 
@@ -235,8 +226,9 @@ impl Session {
     /// [`continue_with`](Self::continue_with) the prompt, then tokens until a stop id, `max_tokens`, a full context, a raised
     /// flag or `Break` from `sink`. Tokens reach `sink` as soon as they are known; what they are does not depend on `depth`.
     ///
-    /// Afterwards the state stands behind the last token handed out, or right before it where no row needed to run it. A
-    /// refused prompt or option leaves the session as it was; a raised flag is no error but [`Finish::Cancelled`].
+    /// Afterwards the state holds the prompt and every token handed out but the last, whatever `depth` was and however it
+    /// ended: what follows does not depend on drafting either. A refused prompt or option leaves the session as it was; a
+    /// raised flag is no error but [`Finish::Cancelled`].
     pub fn generate(
         &mut self,
         prompt: &[TokenId],
@@ -246,7 +238,6 @@ impl Session {
     ) -> Result<Generation, Error> {
         self.check_prompt(prompt)?;
         self.use_depth_policy(options.depth)?;
-        self.totals.generations += 1;
         let mut run = Run::new(options, sink);
         let prefill = match self.continue_with(prompt, cancel) {
             Ok(prefill) => prefill,
@@ -259,12 +250,7 @@ impl Session {
             None if options.max_tokens == 0 => Finish::Length,
             None => self.decode(prompt.len(), options, cancel, &mut run)?,
         };
-        let generation = run.end(finish);
-        self.totals.generated_tokens += generation.tokens.len();
-        self.totals.rounds += generation.rounds.len();
-        self.totals.drafted += generation.drafted();
-        self.totals.accepted += generation.accepted();
-        Ok(generation)
+        Ok(run.end(finish))
     }
 
     fn use_depth_policy(&mut self, policy: DepthPolicy) -> Result<(), Error> {
@@ -293,7 +279,7 @@ impl Session {
         // use for one draft less, both of the request and of the context.
         let room = self.ctx_tokens - self.timeline.position();
         let depth = self.depth.depth().min((options.max_tokens - 1).min(room).saturating_sub(1));
-        let first = self.timeline.choose(&options.sampling, None, depth)?;
+        let first = self.timeline.choose(&options.sampling, self.edits.first(), depth)?;
         run.watch.tokens(1, Instant::now());
         if let Some(finish) = run.token(first, prompt_tokens) {
             return Ok(finish);
@@ -311,13 +297,14 @@ impl Session {
             // This round commits at least one token, so the next has a budget of one less at most.
             let next_depth = self.depth.depth().min(budget.saturating_sub(2));
             let begun = Instant::now();
+            self.cold = false;
             let round = self.timeline.round(&RoundRequest {
                 next_depth,
                 drafts: None,
                 budget,
                 stop: &options.stop,
                 sampling: &options.sampling,
-                edits: &[],
+                edits: &self.edits,
                 want_logits: false,
             })?;
             let now = Instant::now();
@@ -377,14 +364,15 @@ impl<'a> Run<'a> {
     }
 
     /// Hands out what a round brought: its accepted drafts (the pending token was handed out before it ran), then the next
-    /// token. If one of them ends the generation, also how many of the round's rows belong to the tokens handed out.
+    /// token. If one of them ends the generation, also how many of the round's rows a serial run would have run by then.
     fn round(&mut self, round: &Round, now: Instant) -> Option<(Finish, usize)> {
         let before = self.tokens.len();
         let brought = round.committed[1..].iter().chain(std::iter::once(&round.next));
         let ended = brought.enumerate().find_map(|(index, &id)| {
             let finish = self.token(id, round.position + 1 + index)?;
-            // Row `index` chose this token; its own row is `index + 1`, which exists unless the token is the next one.
-            Some((finish, (index + 2).min(round.committed.len())))
+            // Row `index` chose this token. Its own row, where it was an accepted draft, goes: a serial run would not have run
+            // it, and what a session holds must not depend on drafting.
+            Some((finish, index + 1))
         });
         self.watch.tokens(self.tokens.len() - before, now);
         ended

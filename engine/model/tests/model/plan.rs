@@ -100,6 +100,28 @@ fn a_bound_model_is_planned_to_the_byte() {
     assert_eq!(more, 2 * 512 * 256 * 4);
 }
 
+/// A snapshot is the state, the caches, the ids, and the last row's residual and logits.
+#[test]
+fn snapshots_are_planned_to_the_byte_at_a_full_context() {
+    let (plan, ctx) = (real_plan(4096), 4096_u64);
+    let state = 113_246_208 + 4_423_680 + 368_640 + 8;
+    let caches = (24_576 + 3_072 + 768 + 2_304 + 64) * ctx;
+    let last_row = (248_320 + 10_240) * 4;
+    let each = state + caches + 4 * ctx + last_row;
+    let two = plan.clone().with_snapshots(2);
+    assert_eq!(two.bytes(PlanItem::Snapshots), 2 * each);
+    assert_eq!(two.total(), plan.total() + 2 * each);
+    assert_eq!(two.with_snapshots(0).total(), plan.total());
+}
+
+#[test]
+fn the_largest_context_leaves_room_for_its_snapshots() {
+    let (device, with) = (200 << 30, |ctx| real_plan(ctx).with_snapshots(2));
+    let largest = with(1024).largest_context(device) as usize;
+    assert!(largest < real_plan(1024).largest_context(device) as usize);
+    assert!(with(largest).check(device).is_ok() && with(largest + 4).check(device).is_err());
+}
+
 #[test]
 fn the_ngram_table_counts_where_it_lives() {
     let table = 28_800_138_240;

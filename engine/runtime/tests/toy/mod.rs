@@ -117,9 +117,17 @@ pub(crate) fn bytes_vocab() -> Vocab {
     }
 }
 
-/// An engine around a toy.
+/// An engine around a toy. Every one of its ids stands for something.
 pub(crate) fn engine(toy: Toy) -> Engine {
-    Engine::new(Box::new(toy), Tokenizer::new(bytes_vocab()).unwrap(), None, "toy").unwrap()
+    let mut vocab = bytes_vocab();
+    vocab.tokens.extend((256..VOCAB).map(|id| format!("<{id}>")));
+    vocab.token_types.resize(VOCAB, 3);
+    engine_with(toy, vocab)
+}
+
+/// An engine whose tokenizer may know fewer ids than the model has rows.
+pub(crate) fn engine_with(toy: Toy, vocab: Vocab) -> Engine {
+    Engine::new(Box::new(toy), Tokenizer::new(vocab).unwrap(), None, "toy").unwrap()
 }
 
 const START: u64 = 0x1234_5678;
