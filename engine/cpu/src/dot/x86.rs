@@ -44,8 +44,19 @@ pub(super) fn rows(
         for (tile, acts) in tiles.iter_mut().zip(act_tiles) {
             unpacked_tile(unpacked, acts, tile);
         }
-        for (value, act) in rest.iter_mut().zip(act_rest) {
-            unpacked_tile(unpacked, std::array::from_ref(act), std::array::from_mut(value));
+        match (act_rest, rest) {
+            ([a, b, c], [x, y, z]) => {
+                let mut tile = [0.0; 3];
+                unpacked_tile(unpacked, &[*a, *b, *c], &mut tile);
+                [*x, *y, *z] = tile;
+            }
+            ([a, b], [x, y]) => {
+                let mut tile = [0.0; 2];
+                unpacked_tile(unpacked, &[*a, *b], &mut tile);
+                [*x, *y] = tile;
+            }
+            ([a], [x]) => unpacked_tile(unpacked, &[*a], std::array::from_mut(x)),
+            _ => {}
         }
     }
 }
