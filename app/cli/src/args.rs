@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use cudafast_cpu::{CpuOptions, HeadNorm, Precision};
 use cudafast_runtime::{DepthPolicy, MAX_DEPTH, Sampling, TokenId};
 
+use crate::failure::Failure;
 use crate::output;
 
 const AFTER_HELP: &str = "\
@@ -20,7 +21,8 @@ Examples:
   cudafast inspect -m DIR                         what is in the files, and the memory they take
   cudafast COMMAND --help                         every flag of a command
 
-Exit codes: 0 done, 1 could not be done (one line on stderr says why), 2 a command line that cannot be followed.";
+Exit codes: 0 done, 1 could not be done (one line on stderr says why), 2 a command line that cannot be followed (likewise),
+130 interrupted: Ctrl-C or SIGTERM ends an answer at the next token and prints its summary, a second one ends it at once.";
 
 /// Runs models of the qwen4exp family, with speculative decoding that changes speed and nothing else.
 #[derive(Debug, Parser)]
@@ -69,8 +71,8 @@ pub(crate) struct DeviceArgs {
     /// Where to run: cpu, cuda, or cuda:N for card N
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub(crate) device: Device,
-    /// Worker threads on the CPU; 0 = every core
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    /// Worker threads on the CPU, at most 1024; 0 = every core
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = threads)]
     pub(crate) threads: usize,
     /// Debug switch: f32 activations and caches instead of int8 activations and BF16 caches. Slower
     #[arg(long)]
@@ -81,15 +83,19 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    pub(crate) fn cpu_options(&self) -> CpuOptions {
-        CpuOptions {
+    /// What the device is asked for; refuses one this build does not have. To be asked first.
+    pub(crate) fn cpu_options(&self) -> Result<CpuOptions, Failure> {
+        if let Device::Cuda(card) = self.device {
+            return Err(Failure::NoCuda { device: format!("cuda:{card}") });
+        }
+        Ok(CpuOptions {
             threads: self.threads,
             precision: if self.f32 { Precision::F32 } else { Precision::Int8 },
             head_norm: match self.hnorm {
                 Hnorm::Single => HeadNorm::Single,
                 Hnorm::PerStream => HeadNorm::PerStream,
             },
-        }
+        })
     }
 }
 
@@ -309,6 +315,14 @@ fn min_p(text: &str) -> Result<f32, String> {
     setting(text, |p| Sampling::new(1.0, 0, 1.0, p, 0))
 }
 
+/// More threads than any machine has cores would only hang it.
+const MAX_THREADS: usize = 1024;
+
+fn threads(text: &str) -> Result<usize, String> {
+    let refused = || format!("expected 0 to {MAX_THREADS} (0 = every core)");
+    text.parse().ok().filter(|threads| *threads <= MAX_THREADS).ok_or_else(refused)
+}
+
 /// Token ids separated by commas.
 #[derive(Debug, Clone)]
 pub(crate) struct Ids(pub(crate) Vec<TokenId>);
@@ -402,10 +416,28 @@ pub(crate) fn parse() -> Parsed {
             }
         },
         _ => {
-            let _ = error.print();
+            output::error_line(&folded(&error));
             Parsed::Exit(ExitCode::from(USAGE))
         }
     }
+}
+
+/// The error without its usage text, on one line.
+fn folded(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "no command is given; `cudafast --help` lists them".into();
+    }
+    let rendered = error.render().to_string();
+    let rendered = rendered.strip_prefix("error: ").unwrap_or(&rendered);
+    let told = rendered.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let told = told.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let mut line = told.fold(String::new(), |mut line, next| {
+        line += if line.is_empty() || line.ends_with(':') { "" } else { ";" };
+        line += if line.is_empty() { "" } else { " " };
+        line + next
+    });
+    line += "; --help tells what is possible";
+    line
 }
 
 #[cfg(test)]

@@ -2,38 +2,28 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
+use cudafast_model::MemoryPlan;
 use cudafast_runtime::{GenerateOptions, Session};
 use serde_json::{Value, json};
 
 use crate::args::ChatArgs;
 use crate::failure::Failure;
+use crate::interrupt::Work;
 use crate::load::{self, Loaded};
-use crate::{output, prompt, report, run, source};
-
-/// Context of a conversation unless asked otherwise: long for a talk, and little memory.
-const CTX_TOKENS: usize = 32_768;
+use crate::{output, report, run};
 
 /// States kept to go back to: the beginning of this turn, and where two conversations part.
 const SNAPSHOTS: usize = 2;
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
-    load::check_device(args.device.device)?;
-    let model = source::open_model(&args.model)?;
-    let head = source::open_head(&args.model, &args.head, &model)?;
-    load::check_depth(&args.generate, &head)?;
-    let loaded = load::load(model, &head, &args.device.cpu_options())?;
+    let loaded = load::open(&args.model, &args.head, &args.generate, &args.device.cpu_options()?)?;
     if loaded.engine.template().is_none() {
-        return Err(Failure::NoTemplate { label: loaded.engine.label().to_owned() });
+        return Err(cudafast_runtime::Error::NoTemplate { label: loaded.engine.label().to_owned() }.into());
     }
-    let options = GenerateOptions {
-        max_tokens: args.generate.max_tokens,
-        stop: loaded.engine.stop_tokens(),
-        sampling: loaded.sampling(&args.generate.sampling)?,
-        depth: args.generate.depth.into(),
-    };
-    let ctx_tokens = args.generate.ctx_tokens.unwrap_or(CTX_TOKENS.min(loaded.trained_tokens()));
-    let session = loaded.open_session(ctx_tokens, SNAPSHOTS)?;
-    let mut chat = Chat { args, loaded: &loaded, options, session, messages: Vec::new() };
+    let options = loaded.generate_options(&args.generate)?;
+    let ctx_tokens = args.generate.ctx_tokens.unwrap_or_else(|| loaded.default_ctx_tokens());
+    let (session, plan) = loaded.open_session(ctx_tokens, SNAPSHOTS)?;
+    let mut chat = Chat { args, loaded: &loaded, options, session, plan, messages: Vec::new() };
     chat.reset();
     chat.talk()
 }
@@ -43,6 +33,7 @@ struct Chat<'a> {
     loaded: &'a Loaded,
     options: GenerateOptions,
     session: Session,
+    plan: MemoryPlan,
     messages: Vec<Value>,
 }
 
@@ -76,9 +67,9 @@ impl Chat<'_> {
     fn turn(&mut self, message: &str) -> Result<(), Failure> {
         let engine = &self.loaded.engine;
         self.messages.push(json!({ "role": "user", "content": message }));
-        let rendered = run::render(engine, &self.messages, self.args.think)?;
-        let tokens = prompt::encode(engine, &rendered)?;
-        let answer = match run::answer(engine, &mut self.session, &tokens, &self.options, true) {
+        let tokens = engine.chat_prompt(&self.messages, &run::render_options(self.args.think))?;
+        let work = Work::begin();
+        let answer = match run::answer(engine, &mut self.session, &tokens, &self.options, true, &work.cancel) {
             Err(failure @ Failure::Session(cudafast_runtime::Error::PromptTooLong { .. })) => {
                 self.messages.pop();
                 output::note(&format!("{}; or /reset the conversation", failure.one_line()));
@@ -88,8 +79,8 @@ impl Chat<'_> {
         };
         output::text("\n")?;
         self.messages.push(assistant(&answer.text, self.args.think));
-        output::note(&report::summary(&answer.generation, &self.loaded.plan(self.session.ctx_tokens())));
-        Ok(())
+        output::note(&report::summary(&answer.generation, &self.plan));
+        work.check()
     }
 }
 

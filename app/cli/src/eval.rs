@@ -3,44 +3,45 @@
 use std::time::Instant;
 
 use cudafast_gguf::ShardSet;
-use cudafast_runtime::CancelFlag;
 
 use crate::args::EvalArgs;
 use crate::failure::Failure;
+use crate::interrupt::Work;
 use crate::npy::NpyWriter;
 use crate::prompt::Prompt;
 use crate::source::Head;
 use crate::{load, output, source};
 
 pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
-    load::check_device(args.device.device)?;
-    let claim = NpyWriter::claim(&args.out)?;
+    let cpu_options = args.device.cpu_options()?;
     let prompt = Prompt::read(&args.prompt)?;
+    let work = Work::begin(); // from here on a signal may leave no file behind
+    let claim = NpyWriter::claim(&args.out)?;
     let model = source::open_model(&args.model)?;
     let head = match &args.mtp_model {
         Some(path) => Head::One(Box::new(ShardSet::open(path)?)),
         None => Head::None,
     };
-    let loaded = load::load(model, &head, &args.device.cpu_options())?;
+    let loaded = load::load(model, &head, &cpu_options)?;
     let tokens = prompt.tokens(&loaded.engine)?;
     let ctx_tokens = tokens.len().clamp(1, loaded.trained_tokens());
-    let mut session = loaded.open_session(ctx_tokens, 0)?;
+    let (mut session, _) = loaded.open_session(ctx_tokens, 0)?;
     let vocab = loaded.engine.backend().hyperparams().vocab;
     let mut writer = claim.begin(tokens.len(), vocab)?;
     let begun = Instant::now();
-    let cancel = CancelFlag::default();
     let mut failed = None;
-    let ran = session.logits(&tokens, &cancel, &mut |_, row| {
+    let ran = session.logits(&tokens, &work.cancel, &mut |_, row| {
         if failed.is_none()
             && let Err(source) = writer.row(row)
         {
             failed = Some(source);
-            cancel.raise(); // the disk is full: no use in running the rest
+            work.cancel.raise(); // the disk is full: no use in running the rest
         }
     });
     if let Some(source) = failed {
         return Err(Failure::Out { path: args.out.clone(), source });
     }
+    work.check()?;
     ran?;
     writer.finish()?;
     let seconds = begun.elapsed().as_secs_f64();

@@ -17,17 +17,9 @@ pub(crate) enum Failure {
     Session(#[from] cudafast_runtime::Error),
     #[error(transparent)]
     Backend(#[from] BackendError),
-    #[error("{label}: the vocabulary cannot be used")]
-    Vocabulary { label: String, source: cudafast_text::Error },
-    #[error(
-        "{label}: `tokenizer.ggml.token_type[{index}]` = {found}, expected a 32-bit integer; convert the model again"
-    )]
-    TokenType { label: String, index: usize, found: i64 },
-    #[error("{label}: the chat template cannot be used; `cudafast run` needs none")]
-    Template { label: String, source: cudafast_text::Error },
-    #[error("{label}: has no `tokenizer.chat_template`; use `cudafast run` without --chat, or a model made for chat")]
-    NoTemplate { label: String },
-    #[error("the prompt cannot be tokenised")]
+    #[error("--ids: an id stands for no text; see `cudafast tokenize` for a text's ids")]
+    Ids { source: cudafast_text::Error },
+    #[error("the text cannot be tokenised")]
     Encode { source: cudafast_text::Error },
     #[error("--device {device}: this build has no CUDA backend; use --device cpu, or a build with the feature `cuda`")]
     NoCuda { device: String },
@@ -45,9 +37,20 @@ pub(crate) enum Failure {
     Stdout { source: io::Error },
     #[error("cannot read from standard input")]
     Stdin { source: io::Error },
+    #[error("cannot listen for Ctrl-C")]
+    Signals { source: ctrlc::Error },
+    #[error("interrupted")]
+    Interrupted,
 }
 
+/// What shells report for a program that Ctrl-C ended.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 impl Failure {
+    pub(crate) fn exit_code(&self) -> u8 {
+        if matches!(self, Failure::Interrupted) { INTERRUPTED } else { 1 }
+    }
+
     /// The failure and its causes, separated by colons. Control characters are escaped: file names may hold newlines.
     pub(crate) fn one_line(&self) -> String {
         let mut line = self.to_string();

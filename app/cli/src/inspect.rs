@@ -13,9 +13,6 @@ use crate::report::MemoryReport;
 use crate::source::Head;
 use crate::{load, output, source};
 
-/// Context the memory is planned for unless asked otherwise.
-const CTX_TOKENS: usize = 32_768;
-
 /// The object of `--json`; stable for other programs.
 #[derive(Serialize)]
 struct Report {
@@ -105,11 +102,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 fn check(model: &ShardSet, head: &Head, ctx: Option<usize>) -> Result<(Geometry, MemoryPlan), Failure> {
     let loaded = load::load(model.clone(), head, &CpuOptions::default())?;
     let hp = loaded.engine.backend().hyperparams();
-    let (found, trained) = (ctx.unwrap_or(CTX_TOKENS.min(hp.context_tokens)), hp.context_tokens);
-    if found == 0 || found > trained {
-        return Err(cudafast_runtime::Error::InvalidContext { found, trained }.into());
-    }
-    let plan = loaded.plan(found);
+    let found = ctx.unwrap_or_else(|| loaded.default_ctx_tokens());
+    let plan = loaded.plan(found, 0)?;
     let geometry = Geometry {
         layers: hp.layers.len(),
         attention_layers: hp.layers.iter().filter(|kind| **kind == LayerKind::Attention).count(),

@@ -5,18 +5,34 @@ use std::time::{Duration, Instant};
 use cudafast_cpu::{CpuBackend, CpuOptions};
 use cudafast_gguf::ShardSet;
 use cudafast_model::{DraftHead, Hyperparams, MemoryPlan, WeightSource, Weights};
-use cudafast_runtime::{Engine, Sampling, Session, SessionOptions};
+use cudafast_runtime::{Engine, GenerateOptions, Sampling, Session, SessionOptions};
 
-use crate::args::{Depth, Device, GenerateArgs, SamplingArgs};
+use crate::args::{Depth, GenerateArgs, HeadArgs, ModelArgs, SamplingArgs};
 use crate::failure::Failure;
-use crate::source::Head;
-use crate::{output, vocab};
+use crate::output;
+use crate::source::{self, Head};
 
 /// A model ready to run.
 pub(crate) struct Loaded {
     pub(crate) engine: Engine,
     pub(crate) model: ShardSet,
     pub(crate) took: Duration,
+}
+
+/// Context where nobody knows how much is needed: long for a talk, and little memory.
+const CTX_TOKENS: usize = 32_768;
+
+/// The model and the draft head that were named, for generating.
+pub(crate) fn open(
+    model: &ModelArgs,
+    head: &HeadArgs,
+    generate: &GenerateArgs,
+    options: &CpuOptions,
+) -> Result<Loaded, Failure> {
+    let file = source::open_model(model)?;
+    let head = source::open_head(model, head, &file)?;
+    check_depth(generate, &head)?;
+    load(file, &head, options)
 }
 
 /// Loads `model` and, where there is one, its draft head. Where there is none for a reason, a line says so.
@@ -29,11 +45,11 @@ pub(crate) fn load(model: ShardSet, head: &Head, options: &CpuOptions) -> Result
         Some(file) => Some(DraftHead::bind(&WeightSource::from(file.clone()), &target, &hyperparams, &weights)?),
         None => None,
     };
-    let tokenizer = vocab::tokenizer(&model)?;
-    let template = match vocab::template(&model, &tokenizer) {
+    let tokenizer = cudafast_runtime::tokenizer(&target)?;
+    let template = match cudafast_runtime::chat_template(&target, &tokenizer) {
         Ok(template) => template,
-        Err(failure) => {
-            output::note(&failure.one_line()); // a fault of chat alone: `run` goes on without
+        Err(error) => {
+            output::note(&Failure::from(error).one_line()); // a fault of chat alone: `run` goes on without
             None
         }
     };
@@ -45,16 +61,8 @@ pub(crate) fn load(model: ShardSet, head: &Head, options: &CpuOptions) -> Result
     Ok(Loaded { engine, model, took: begun.elapsed() })
 }
 
-/// Refuses a device this build does not have. To be asked first.
-pub(crate) fn check_device(device: Device) -> Result<(), Failure> {
-    match device {
-        Device::Cpu => Ok(()),
-        Device::Cuda(card) => Err(Failure::NoCuda { device: format!("cuda:{card}") }),
-    }
-}
-
 /// Refuses a depth that needs a head where none is. Before a model is loaded for nothing.
-pub(crate) fn check_depth(args: &GenerateArgs, head: &Head) -> Result<(), Failure> {
+fn check_depth(args: &GenerateArgs, head: &Head) -> Result<(), Failure> {
     match (args.depth, head) {
         (Depth::Fixed(1..), Head::Several { .. }) => {
             Err(Failure::SeveralHeads { note: head.note().unwrap_or_default() })
@@ -65,17 +73,27 @@ pub(crate) fn check_depth(args: &GenerateArgs, head: &Head) -> Result<(), Failur
 }
 
 impl Loaded {
-    /// A session with room for `ctx_tokens`, refused with the sum where memory will not do.
-    pub(crate) fn open_session(&self, ctx_tokens: usize, snapshots: usize) -> Result<Session, Failure> {
+    /// A session with room for `ctx_tokens` and its plan, refused with the sum where memory will not do.
+    pub(crate) fn open_session(&self, ctx_tokens: usize, snapshots: usize) -> Result<(Session, MemoryPlan), Failure> {
+        let plan = self.plan(ctx_tokens, snapshots)?;
         if let Some(available) = available_memory() {
-            self.plan(ctx_tokens).check(available)?;
+            plan.check(available)?;
         }
-        Ok(self.engine.open_session(&SessionOptions { ctx_tokens, snapshots })?)
+        Ok((self.engine.open_session(&SessionOptions { ctx_tokens, snapshots })?, plan))
     }
 
-    /// Every byte of a run.
-    pub(crate) fn plan(&self, ctx_tokens: usize) -> MemoryPlan {
-        self.engine.backend().memory_plan(ctx_tokens)
+    /// Every byte of a run. Refuses a context the model was not trained for.
+    pub(crate) fn plan(&self, ctx_tokens: usize, snapshots: usize) -> Result<MemoryPlan, Failure> {
+        let (found, trained) = (ctx_tokens, self.trained_tokens());
+        if found == 0 || found > trained {
+            return Err(cudafast_runtime::Error::InvalidContext { found, trained }.into());
+        }
+        Ok(self.engine.backend().memory_plan(ctx_tokens).with_snapshots(snapshots))
+    }
+
+    /// The context where none was asked for and nobody knows how much is needed.
+    pub(crate) fn default_ctx_tokens(&self) -> usize {
+        CTX_TOKENS.min(self.trained_tokens())
     }
 
     /// The context the model was trained for.
@@ -83,8 +101,18 @@ impl Loaded {
         self.engine.backend().hyperparams().context_tokens
     }
 
+    /// How to generate, as typed.
+    pub(crate) fn generate_options(&self, args: &GenerateArgs) -> Result<GenerateOptions, Failure> {
+        Ok(GenerateOptions {
+            max_tokens: args.max_tokens,
+            stop: self.engine.stop_tokens(),
+            sampling: self.sampling(&args.sampling)?,
+            depth: args.depth.into(),
+        })
+    }
+
     /// What was typed, else what the file recommends, else greedy.
-    pub(crate) fn sampling(&self, args: &SamplingArgs) -> Result<Sampling, Failure> {
+    fn sampling(&self, args: &SamplingArgs) -> Result<Sampling, Failure> {
         let file = self.model.metadata();
         let temperature = match args.temp {
             Some(temperature) => temperature,

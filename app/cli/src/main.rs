@@ -1,14 +1,15 @@
 //! The `cudafast` program: flags in, text and exit codes out.
 //!
 //! Each command is a file of its own: what was typed ([`args`]) is resolved once, then done. Exit codes: 0 done, 1 could not
-//! be done (one line on stderr with its causes), 2 a command line that cannot be followed. No environment variable changes
-//! what it does.
+//! be done (one line on stderr with its causes), 2 a command line that cannot be followed, 130 interrupted. No environment
+//! variable changes what it does.
 
 mod args;
 mod chat;
 mod eval;
 mod failure;
 mod inspect;
+mod interrupt;
 mod load;
 mod npy;
 mod output;
@@ -17,7 +18,6 @@ mod report;
 mod run;
 mod source;
 mod tokenize;
-mod vocab;
 
 use std::process::ExitCode;
 
@@ -28,18 +28,18 @@ fn main() -> ExitCode {
         Parsed::Command(command) => command,
         Parsed::Exit(code) => return code,
     };
-    let done = match command {
+    let done = interrupt::listen().and_then(|()| match command {
         Command::Run(args) => run::run(&args),
         Command::Chat(args) => chat::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Eval(args) => eval::run(&args),
-    };
+    });
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output::error_line(&failure.one_line());
-            ExitCode::FAILURE
+            ExitCode::from(failure.exit_code())
         }
     }
 }

@@ -4,7 +4,6 @@ use std::io::Read;
 use std::path::Path;
 
 use cudafast_runtime::{Engine, TokenId};
-use cudafast_text::SpecialTokens;
 
 use crate::args::PromptArgs;
 use crate::failure::Failure;
@@ -29,15 +28,13 @@ impl Prompt {
     /// Its tokens. Special tokens in a text are taken for what they are: who writes a raw prompt may mean them.
     pub(crate) fn tokens(&self, engine: &Engine) -> Result<Vec<TokenId>, Failure> {
         match self {
-            Prompt::Ids(ids) => Ok(ids.clone()),
-            Prompt::Text(text) => encode(engine, text),
+            Prompt::Ids(ids) => {
+                engine.tokenizer().check_ids(ids).map_err(|source| Failure::Ids { source })?;
+                Ok(ids.clone())
+            }
+            Prompt::Text(text) => Ok(engine.prompt(text)?),
         }
     }
-}
-
-/// The tokens of a raw or rendered prompt.
-pub(crate) fn encode(engine: &Engine, text: &str) -> Result<Vec<TokenId>, Failure> {
-    engine.tokenizer().encode(text, SpecialTokens::Parse).map_err(|source| Failure::Encode { source })
 }
 
 /// A whole file; `-` is standard input.

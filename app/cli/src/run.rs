@@ -10,10 +10,11 @@ use serde_json::json;
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
+use crate::interrupt::Work;
 use crate::load::{self, Loaded};
-use crate::prompt::{self, Prompt};
+use crate::output;
+use crate::prompt::Prompt;
 use crate::report::{self, MemoryReport, RoundsReport, TimingsReport};
-use crate::{output, source};
 
 /// The object of `--json`; stable for other programs.
 #[derive(Serialize)]
@@ -32,37 +33,32 @@ struct RunReport<'a> {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    load::check_device(args.device.device)?;
+    let cpu_options = args.device.cpu_options()?;
     let prompt = Prompt::read(&args.prompt)?;
-    let model = source::open_model(&args.model)?;
-    let head = source::open_head(&args.model, &args.head, &model)?;
-    load::check_depth(&args.generate, &head)?;
-    let loaded = load::load(model, &head, &args.device.cpu_options())?;
+    let loaded = load::open(&args.model, &args.head, &args.generate, &cpu_options)?;
     let engine = &loaded.engine;
     let tokens = match &prompt {
         Prompt::Text(text) if args.chat => {
-            let rendered = render(engine, &[json!({ "role": "user", "content": text })], args.think)?;
-            prompt::encode(engine, &rendered)?
+            let message = json!({ "role": "user", "content": text });
+            engine.chat_prompt(&[message], &render_options(args.think))?
         }
         prompt => prompt.tokens(engine)?,
     };
-    let options = GenerateOptions {
-        max_tokens: args.generate.max_tokens,
-        stop: if args.ignore_stop { Vec::new() } else { engine.stop_tokens() },
-        sampling: loaded.sampling(&args.generate.sampling)?,
-        depth: args.generate.depth.into(),
-    };
+    let mut options = loaded.generate_options(&args.generate)?;
+    if args.ignore_stop {
+        options.stop.clear();
+    }
     let ctx_tokens = ctx_tokens(&loaded, args.generate.ctx_tokens, &tokens, options.max_tokens);
-    let mut session = loaded.open_session(ctx_tokens, 0)?;
-    let plan = loaded.plan(ctx_tokens);
-    let answer = answer(engine, &mut session, &tokens, &options, !args.json)?;
+    let (mut session, plan) = loaded.open_session(ctx_tokens, 0)?;
+    let work = Work::begin();
+    let answer = answer(engine, &mut session, &tokens, &options, !args.json, &work.cancel)?;
     if args.json {
-        print_json(&loaded, tokens.len(), &answer, &plan)
+        print_json(&loaded, tokens.len(), &answer, &plan)?;
     } else {
         output::text("\n")?;
         output::note(&report::summary(&answer.generation, &plan));
-        Ok(())
     }
+    work.check()
 }
 
 /// What was asked for, else what prompt and answer need, inside the trained context. A prompt that is longer is the
@@ -86,13 +82,9 @@ fn print_json(loaded: &Loaded, prompt_tokens: usize, answer: &Answer, plan: &Mem
     })
 }
 
-/// The prompt of a conversation, up to the opening of the model's answer.
-pub(crate) fn render(engine: &Engine, messages: &[serde_json::Value], think: bool) -> Result<String, Failure> {
-    let label = || engine.label().to_owned();
-    let template = engine.template().ok_or_else(|| Failure::NoTemplate { label: label() })?;
-    let options =
-        RenderOptions { add_generation_prompt: true, enable_thinking: Some(think), ..RenderOptions::default() };
-    template.render(messages, &options).map_err(|source| Failure::Template { label: label(), source })
+/// A conversation up to the opening of the model's answer.
+pub(crate) fn render_options(think: bool) -> RenderOptions {
+    RenderOptions { add_generation_prompt: true, enable_thinking: Some(think), ..RenderOptions::default() }
 }
 
 /// A generation and its text.
@@ -108,11 +100,12 @@ pub(crate) fn answer(
     prompt: &[TokenId],
     options: &GenerateOptions,
     show: bool,
+    cancel: &CancelFlag,
 ) -> Result<Answer, Failure> {
     let mut decoder = engine.tokenizer().stream().hiding_special();
     let mut text = String::new();
     let mut closed = None;
-    let generation = session.generate(prompt, options, &CancelFlag::default(), &mut |event| {
+    let generation = session.generate(prompt, options, cancel, &mut |event| {
         let GenEvent::Token { id, stop: false, .. } = event else { return ControlFlow::Continue(()) };
         let piece = decoder.push(id);
         text.push_str(&piece);

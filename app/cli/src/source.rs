@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cudafast_gguf::ShardSet;
+use cudafast_gguf::{ShardSet, draft_heads_in};
 use cudafast_tiny::Source;
 
 use crate::args::{HeadArgs, ModelArgs};
@@ -57,7 +57,7 @@ pub(crate) fn open_head(model: &ModelArgs, args: &HeadArgs, target: &ShardSet) -
         return open_tiny(cudafast_tiny::draft_head()).map(one);
     }
     let folder = target.shards().first().map(|shard| parent(shard.path())).unwrap_or_default();
-    let heads = heads_in(&folder)?;
+    let heads = draft_heads_in(&folder)?;
     match &heads[..] {
         [] => Ok(Head::None),
         [path] => Ok(one(ShardSet::open(path)?)),
@@ -77,19 +77,4 @@ fn parent(file: &Path) -> PathBuf {
         Some(parent) if parent != Path::new("") => parent.to_owned(),
         _ => PathBuf::from("."),
     }
-}
-
-/// Files named `mtp-*.gguf`, by name.
-fn heads_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let unreadable = |source| Failure::Read { path: folder.display().to_string(), source };
-    let mut heads = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if name.starts_with("mtp-") && name.ends_with(".gguf") && path.is_file() {
-            heads.push(path);
-        }
-    }
-    heads.sort();
-    Ok(heads)
 }

@@ -21,9 +21,10 @@ mod writer;
 
 pub use crate::{
     buffer::TensorData,
-    error::Error,
+    error::{Error, shown},
     layout::{TypeLayout, type_layout, type_layouts},
     metadata::Metadata,
+    place::draft_heads_in,
     raw::{RawFile, RawKv, RawTensor},
     set::{Shard, ShardSet},
     tensor::Tensor,

@@ -43,31 +43,47 @@ fn split_number(s: &str) -> Option<(&str, u64)> {
     Some((rest, plain.then(|| digits.parse().ok())??))
 }
 
-/// The one model in a directory: a single file, or any shard of a set (whether it is complete is told at open).
-///
-/// Files named `mtp-*` are draft heads; hidden files (the `._x` that some systems leave behind) are nobody's model.
-/// Subdirectories are not searched.
-pub(crate) fn model_in(dir: &Path) -> Result<PathBuf, Error> {
+/// Whether a file name is a draft head's: `mtp-*.gguf`.
+fn is_draft_head(path: &Path) -> bool {
+    is_gguf(path) && name_of(path).starts_with("mtp-")
+}
+
+/// Hidden files (the `._x` that some systems leave behind) are nobody's model.
+fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|ext| ext == "gguf") && !name_of(path).starts_with('.') && !path.is_dir()
+}
+
+fn name_of(path: &Path) -> std::borrow::Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
+}
+
+/// The draft heads in a directory (`mtp-*.gguf`), by name. A set of shards is one, called by its first shard.
+pub fn draft_heads_in(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    Ok(files_in(dir, is_draft_head)?.into_iter().collect())
+}
+
+/// The files of a kind. A set is called by its first shard, whichever of its shards are there.
+fn files_in(dir: &Path, kind: fn(&Path) -> bool) -> Result<BTreeSet<PathBuf>, Error> {
     let unreadable = |source| Error::Open { path: dir.into(), source };
-    let mut drafts = 0;
-    let mut models = BTreeSet::new();
+    let mut files = BTreeSet::new();
     for entry in fs::read_dir(dir).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if path.extension().is_none_or(|ext| ext != "gguf") || name.starts_with('.') || path.is_dir() {
-            continue;
+        if kind(&path) {
+            files.insert(ShardName::parse(&path).map_or_else(|| path.clone(), |name| name.path_of(1)));
         }
-        if name.starts_with("mtp-") {
-            drafts += 1;
-            continue;
-        }
-        // A set is called by its first shard, whichever of its shards are there.
-        models.insert(ShardName::parse(&path).map_or_else(|| path.clone(), |name| name.path_of(1)));
     }
+    Ok(files)
+}
+
+/// The one model in a directory: a single file, or any shard of a set (whether it is complete is told at open).
+///
+/// Files named `mtp-*` are draft heads ([`draft_heads_in`]). Subdirectories are not searched.
+pub(crate) fn model_in(dir: &Path) -> Result<PathBuf, Error> {
+    let models = files_in(dir, |path| is_gguf(path) && !is_draft_head(path))?;
     let mut found = models.iter();
     match (found.next(), found.next()) {
         (Some(only), None) => Ok(only.clone()),
-        (None, _) => Err(Error::NoModel { path: dir.into(), drafts }),
+        (None, _) => Err(Error::NoModel { path: dir.into(), drafts: files_in(dir, is_draft_head)?.len() }),
         (Some(_), Some(_)) => {
             let names = models.iter().map(|m| m.file_name().unwrap_or_default().to_string_lossy().into_owned());
             Err(Error::SeveralModels { path: dir.into(), models: names.collect() })

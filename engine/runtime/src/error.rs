@@ -70,6 +70,49 @@ pub enum Error {
         /// Where the state stands.
         moved_to: usize,
     },
+    /// A key of the vocabulary is missing or of another type.
+    #[error(transparent)]
+    Key(#[from] cudafast_model::Error),
+    /// The vocabulary is not one that can be used.
+    #[error("{label}: the vocabulary cannot be used")]
+    Vocabulary {
+        /// The model's file.
+        label: String,
+        /// What is wrong with it.
+        source: cudafast_text::Error,
+    },
+    /// A token type that is no small integer.
+    #[error(
+        "{label}: `tokenizer.ggml.token_type[{index}]` = {found}, expected a 32-bit integer; convert the model again"
+    )]
+    TokenType {
+        /// The model's file.
+        label: String,
+        /// Index of the token.
+        index: usize,
+        /// What the file says.
+        found: i64,
+    },
+    /// The chat template does not compile, or cannot render this conversation.
+    #[error("{label}: the chat template cannot be used; `cudafast run` needs none")]
+    Template {
+        /// The model's file.
+        label: String,
+        /// What is wrong with it.
+        source: cudafast_text::Error,
+    },
+    /// A conversation for a model that has no template.
+    #[error("{label}: has no `tokenizer.chat_template`; use `cudafast run` without --chat, or a model made for chat")]
+    NoTemplate {
+        /// The model's file.
+        label: String,
+    },
+    /// A text that cannot be tokenised, or ids that stand for nothing.
+    #[error("the prompt cannot be tokenised")]
+    Prompt {
+        /// What is wrong with it.
+        source: cudafast_text::Error,
+    },
     /// The backend's own refusal; its documentation says what state that leaves.
     #[error(transparent)]
     Backend(#[from] BackendError),

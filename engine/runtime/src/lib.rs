@@ -17,6 +17,7 @@ pub mod sampler;
 mod session;
 mod snapshot;
 mod timings;
+mod vocab;
 
 pub use crate::backend::{
     Backend, BackendError, CHUNK_TOKENS, CancelFlag, LogitEdit, LogitRows, MAX_DEPTH, Round, RoundRequest, Timeline,
@@ -29,3 +30,4 @@ pub use crate::sampler::{SamplerScratch, Sampling};
 pub use crate::session::{Finish, GenEvent, GenerateOptions, Generation, Prefill, RoundStat, Session, SessionOptions};
 pub use crate::snapshot::{AttentionState, CacheRows, GdnState, LayerState, Snapshot};
 pub use crate::timings::Timings;
+pub use crate::vocab::{chat_template, tokenizer};

@@ -35,6 +35,8 @@ struct Inner {
     ends: Vec<usize>,
     added: Vec<(String, u32)>,
     added_search: AhoCorasick,
+    /// Of the control tokens alone.
+    control_search: AhoCorasick,
     split: PreSplit,
     bpe: BPE,
     bos: Option<u32>,
@@ -47,10 +49,16 @@ impl Tokenizer {
     pub fn new(vocab: Vocab) -> Result<Self, Error> {
         let split = PreSplit::new(&vocab.pre)?;
         let checked = CheckedVocab::new(&vocab)?;
-        let added_search = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .build(checked.added.iter().map(|(text, _)| text))
-            .map_err(|source| Error::Backend { doing: "indexing the special tokens", source: source.into() })?;
+        let search = |tokens: Vec<&str>| {
+            AhoCorasick::builder()
+                .match_kind(MatchKind::LeftmostLongest)
+                .build(tokens)
+                .map_err(|source| Error::Backend { doing: "indexing the special tokens", source: source.into() })
+        };
+        let added_search = search(checked.added.iter().map(|(text, _)| &text[..]).collect())?;
+        let is_control = |id: u32| checked.kinds.get(id as usize) == Some(&TokenKind::Control);
+        let control = checked.added.iter().filter(|(_, id)| is_control(*id));
+        let control_search = search(control.map(|(text, _)| &text[..]).collect())?;
         let bpe = BPE::builder()
             .vocab_and_merges(checked.normal, checked.merges)
             .build()
@@ -61,6 +69,7 @@ impl Tokenizer {
             ends: checked.ends,
             added: checked.added,
             added_search,
+            control_search,
             split,
             bpe,
             bos: vocab.bos,
@@ -73,27 +82,52 @@ impl Tokenizer {
     /// The ids of `text`. They begin with the begin token only where the vocabulary asks for it
     /// ([`Vocab::add_bos`]) and a parsed text does not bring its own.
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, Error> {
-        let inner = &*self.inner;
         let mut ids = Vec::with_capacity(text.len() / 4 + 1);
-        let mut spelled = String::new();
         match special {
-            SpecialTokens::Literal => inner.encode_ordinary(text, &mut spelled, &mut ids)?,
-            SpecialTokens::Parse => {
-                let mut at = 0;
-                for found in inner.added_search.find_iter(text) {
-                    inner.encode_ordinary(&text[at..found.start()], &mut spelled, &mut ids)?;
-                    ids.push(inner.added[found.pattern().as_usize()].1);
-                    at = found.end();
-                }
-                inner.encode_ordinary(&text[at..], &mut spelled, &mut ids)?;
-            }
+            SpecialTokens::Literal => self.inner.encode_ordinary(text, &mut String::new(), &mut ids)?,
+            SpecialTokens::Parse => self.inner.encode_parsed(text, None, &mut ids)?,
         }
+        Ok(self.with_bos(ids))
+    }
+
+    /// Whether the text of a control token ([`Tokenizer::is_special`]) is somewhere in `text`.
+    pub fn spells_control(&self, text: &str) -> bool {
+        self.inner.control_search.is_match(text)
+    }
+
+    /// `text` with `mark` behind the first character of everything in it that spells a control token. `mark` may be in
+    /// neither the text nor a token.
+    pub fn mark_control(&self, text: &str, mark: char) -> String {
+        let mut marked = String::with_capacity(text.len() + mark.len_utf8());
+        let mut at = 0;
+        // Searched again from the next character on, as one token's text may begin inside another's.
+        while let Some(found) = self.inner.control_search.find(&text[at..]) {
+            let first = at + found.start();
+            let end = first + text[first..].chars().next().map_or(1, char::len_utf8);
+            marked.push_str(&text[at..end]);
+            marked.push(mark);
+            at = end;
+        }
+        marked.push_str(&text[at..]);
+        marked
+    }
+
+    /// As [`encode`](Self::encode) with [`SpecialTokens::Parse`], for a text with parts from
+    /// [`mark_control`](Self::mark_control): marks are left out, and what was marked is the characters it is written with.
+    pub fn encode_marked(&self, text: &str, mark: char) -> Result<Vec<u32>, Error> {
+        let mut ids = Vec::with_capacity(text.len() / 4 + 1);
+        self.inner.encode_parsed(text, Some(mark), &mut ids)?;
+        Ok(self.with_bos(ids))
+    }
+
+    fn with_bos(&self, mut ids: Vec<u32>) -> Vec<u32> {
+        let inner = &*self.inner;
         if let (true, Some(bos)) = (inner.add_bos, inner.bos)
             && ids.first() != Some(&bos)
         {
             ids.insert(0, bos);
         }
-        Ok(ids)
+        ids
     }
 
     /// The bytes of one token, possibly part of a character. Empty for an unused id and for one outside the vocabulary;
@@ -129,12 +163,6 @@ impl Tokenizer {
         self.inner.kinds.len()
     }
 
-    /// The id of a token, written as in the file: special tokens literally, others in the byte alphabet.
-    pub fn token_id(&self, token: &str) -> Option<u32> {
-        let added = self.inner.added.iter().find(|(text, _)| text == token).map(|&(_, id)| id);
-        added.or_else(|| self.inner.bpe.token_to_id(token))
-    }
-
     /// Whether the id is a control token: structure that a reader need not see. `<think>` and `<tool_call>` are
     /// user-defined tokens in this family's files and are not special in this sense.
     pub fn is_special(&self, id: u32) -> bool {
@@ -158,6 +186,26 @@ impl Tokenizer {
 }
 
 impl Inner {
+    /// Appends the ids of text with special tokens. One of a single character with `mark` behind it is that character.
+    fn encode_parsed(&self, text: &str, mark: Option<char>, ids: &mut Vec<u32>) -> Result<(), Error> {
+        let mut spelled = String::new();
+        let mut ordinary = |text: &str, ids: &mut Vec<u32>| match mark {
+            Some(mark) if text.contains(mark) => self.encode_ordinary(&text.replace(mark, ""), &mut spelled, ids),
+            _ => self.encode_ordinary(text, &mut spelled, ids),
+        };
+        let mut at = 0;
+        for found in self.added_search.find_iter(text) {
+            let marked = mark.is_some_and(|mark| text[found.end()..].starts_with(mark));
+            if marked && text[found.range()].chars().nth(1).is_none() {
+                continue;
+            }
+            ordinary(&text[at..found.start()], ids)?;
+            ids.push(self.added[found.pattern().as_usize()].1);
+            at = found.end();
+        }
+        ordinary(&text[at..], ids)
+    }
+
     /// Appends the ids of text without special tokens. `spelled` is scratch.
     fn encode_ordinary(&self, text: &str, spelled: &mut String, ids: &mut Vec<u32>) -> Result<(), Error> {
         for piece in self.split.pieces(text) {

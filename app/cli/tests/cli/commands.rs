@@ -129,6 +129,14 @@ fn the_one_draft_head_beside_a_model_is_used_and_of_several_none() {
         let one = cli.run(&["run", STORY, "-n", "20", "-m", model, "--depth", "2"]).ok();
         assert!(one.err.contains("drafts accepted") && one.out == alone.out, "{model}: {one:?}");
     }
+    // Shards of one head are one head, hidden files none; that the set is not complete is told when it is opened.
+    cli.link(&tiny(cudafast_tiny::DRAFT_HEAD_FILE), "._mtp-a.gguf");
+    assert!(cli.run(&["run", STORY, "-n", "20", "-m", "m.gguf"]).ok().err.contains("drafts accepted"));
+    std::fs::rename(cli.path("mtp-a.gguf"), cli.path("mtp-a-00001-of-00002.gguf")).unwrap();
+    cli.link(&tiny(cudafast_tiny::DRAFT_HEAD_FILE), "mtp-a-00002-of-00002.gguf");
+    cli.run(&["run", STORY, "-n", "20", "-m", "m.gguf"]).refused(1, &["mtp-a-00001-of-00002.gguf"]);
+    std::fs::remove_file(cli.path("mtp-a-00002-of-00002.gguf")).unwrap();
+    std::fs::rename(cli.path("mtp-a-00001-of-00002.gguf"), cli.path("mtp-a.gguf")).unwrap();
     cli.link(&tiny(cudafast_tiny::DRAFT_HEAD_FILE), "mtp-b.gguf");
     let several = cli.run(&["run", STORY, "-n", "20", "-m", "m.gguf"]).ok();
     assert!(several.err.contains("2 draft heads") && several.err.contains("no drafts"), "{several:?}");

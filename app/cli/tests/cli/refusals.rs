@@ -1,6 +1,7 @@
 //! Bad input: a one-line error, the right exit code, nothing half written.
 
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
@@ -28,12 +29,69 @@ fn a_command_line_that_cannot_be_followed_exits_with_2_and_says_what_is_wrong() 
         (&["run", PROMPT, "--think"], "--chat"),
         (&["eval", "--ids", "1"], "--out"),
         (&["fly"], "fly"),
-        (&[], "Usage"),
+        (&["run", PROMPT, "--threads", "1025"], "0 to 1024"),
+        (&["eval", PROMPT, "--out", "l.npy", "--threads", "18446744073709551616"], "0 to 1024"),
+        (&["run", PROMPT, "-n", "-1"], "'-1'"),
+        (&["run", PROMPT, "-n", "x\ny"], "'x"),
+        (&["run", PROMPT, "--top-k", "99999999999999999999"], "--top-k"),
+        (&[], "no command"),
     ] {
-        let ran = cli.run(line);
-        assert_eq!((ran.code, &ran.out[..]), (2, ""), "{line:?}: {ran:?}");
-        assert!(ran.err.contains(word), "{line:?}: {ran:?}");
+        cli.run(line).refused(2, &[word, "--help"]);
     }
+}
+
+#[test]
+fn numbers_as_large_as_they_come_are_followed_or_refused_at_once() {
+    let cli = Cli::new();
+    let most = &usize::MAX.to_string();
+    cli.run(&["run", PROMPT, "--ctx-tokens", most]).refused(1, &["--ctx-tokens", most, "4096"]);
+    let listed = cli.run(&["inspect", "--ctx-tokens", most]);
+    assert!(listed.code == 1 && listed.err.contains(&format!("--ctx-tokens {most}")), "{listed:?}");
+    cli.run_with(&["chat", "--ctx-tokens", most], "").refused(1, &["--ctx-tokens", most, "4096"]);
+    let line = ["run", PROMPT, "-n", most, "--top-k", most, "--seed", &u64::MAX.to_string(), "--temp", "3e38"];
+    let ran = cli.run(&[&line[..], &["--ctx-tokens", "24", "--json"]].concat()).ok();
+    assert!(ran.out.contains("context_full"), "{ran:?}");
+}
+
+/// The process and the first bytes it prints, or the first file it makes.
+fn interrupted(cli: &Cli, line: &[&str], signal: &str, begun: impl Fn(&mut std::process::ChildStdout) -> bool) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cudafast"));
+    command.current_dir(cli.folder.path()).args(line).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    while !begun(&mut out) {
+        assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    let mut rest = Vec::new();
+    out.read_to_end(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    Ran::of(std::process::Output { stdout: rest, ..output })
+}
+
+#[test]
+fn an_interrupted_run_ends_with_its_summary_and_exit_code_130() {
+    let cli = Cli::new();
+    for signal in ["-INT", "-TERM"] {
+        let line = ["run", PROMPT, "-n", "4000", "--ignore-stop"];
+        let ran = interrupted(&cli, &line, signal, |out| out.read(&mut [0]).unwrap() == 1);
+        let notes: Vec<&str> = ran.err.lines().collect();
+        assert_eq!((ran.code, notes.len()), (130, 2), "{ran:?}");
+        assert!(notes[0].contains("generated") && notes[0].ends_with("; cancelled"), "{ran:?}");
+        assert_eq!(notes[1], "cudafast: error: interrupted");
+        assert!(ran.out.ends_with('\n'), "{ran:?}");
+    }
+}
+
+#[test]
+fn an_interrupted_eval_leaves_no_file() {
+    let cli = Cli::new();
+    let ids = vec!["7"; 4096].join(",");
+    let line = ["eval", "--ids", &ids, "--out", "l.npy", "--threads", "1"];
+    let ran = interrupted(&cli, &line, "-INT", |_| !cli.files().is_empty());
+    ran.refused(130, &["interrupted"]);
+    assert!(cli.files().is_empty());
 }
 
 #[test]

@@ -36,6 +36,20 @@ proptest! {
         }
     }
 
+    /// Whatever comes around it, and however it is split: marked text is text.
+    #[test]
+    fn marked_text_holds_no_control_token_and_decodes_to_itself(text in text(), at in any::<prop::sample::Index>()) {
+        let marked = TINY.mark_control(&text, '\u{e000}');
+        prop_assert_eq!(marked != text, TINY.spells_control(&text));
+        prop_assert_eq!(marked.replace('\u{e000}', ""), text.as_str());
+        let mut cut = at.index(marked.len() + 1);
+        while !marked.is_char_boundary(cut) { cut -= 1 }
+        let whole = format!("<|im_start|>user\n{marked}<|im_end|>{}<|im_end|>{}", &marked[..cut], &marked[cut..]);
+        let ids = TINY.encode_marked(&whole, '\u{e000}').unwrap();
+        prop_assert_eq!(TINY.decode(&ids), whole.replace('\u{e000}', ""));
+        prop_assert_eq!(ids.iter().filter(|id| TINY.is_special(**id)).count(), 3);
+    }
+
     #[test]
     fn text_without_special_tokens_parses_as_itself(text in "[^<]{0,60}") {
         prop_assert_eq!(TINY.encode(&text, Parse).unwrap(), TINY.encode(&text, Literal).unwrap());
@@ -111,9 +125,11 @@ fn the_begin_token_comes_once_and_only_where_it_is_asked_for() {
 #[test]
 fn tokens_are_known_by_text_kind_and_bytes() {
     let tokenizer = Tokenizer::new(smallest()).unwrap();
-    assert_eq!(tokenizer.token_id("ab"), Some(256));
-    assert_eq!(tokenizer.token_id("Ġ").map(|id| tokenizer.token_bytes(id)), Some(&b" "[..]));
-    assert_eq!(["<end>", "<think>", "<nothing>"].map(|t| tokenizer.token_id(t)), [Some(257), Some(258), None]);
+    assert_eq!(["ab", "<end>", "<think>"].map(|t| tokenizer.encode(t, Parse).unwrap()), [[256], [257], [258]]);
+    assert_eq!(
+        tokenizer.encode(" ", Parse).unwrap().iter().map(|&id| tokenizer.token_bytes(id)).collect::<Vec<_>>(),
+        [b" "]
+    );
     assert_eq!([256, 257, 258, 259, 260].map(|id| tokenizer.is_special(id)), [false, true, false, false, false]);
     assert_eq!([256, 257, 258, 259, 260].map(|id| tokenizer.is_unused(id)), [false, false, false, true, true]);
     assert_eq!([257, 259, u32::MAX].map(|id| tokenizer.token_bytes(id)), [&b"<end>"[..], b"", b""]);

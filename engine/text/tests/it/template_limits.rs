@@ -131,7 +131,7 @@ fn deep_messages_are_refused() {
 /// The allowance must not bite where it should not: 8,000 turns through the largest template of these tests.
 #[test]
 fn a_very_long_conversation_renders() {
-    let template = ChatTemplate::new(include_str!("templates/thinking_tools.jinja")).unwrap();
+    let template = ChatTemplate::new(include_str!("../../../../testdata/chat-templates/thinking_tools.jinja")).unwrap();
     let turn = |i: usize| -> [Value; 2] {
         let call = json!({"function": {"name": "f", "arguments": {"n": i, "s": "x"}}});
         [json!({"role": "user", "content": "q"}), json!({"role": "assistant", "content": "a", "tool_calls": [call]})]
