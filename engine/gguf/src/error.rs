@@ -17,9 +17,7 @@ pub enum Error {
     NotAFile { path: PathBuf },
 
     /// A directory without models in it (draft heads, `mtp-*.gguf`, are not models).
-    #[error(
-        "{path}: holds no model ({drafts} draft heads); expected .gguf files not named mtp-*, download one"
-    )]
+    #[error("{path}: holds no model ({drafts} draft heads); expected .gguf files not named mtp-*, download one")]
     NoModel { path: PathBuf, drafts: usize },
 
     /// A directory with more than one model in it.
@@ -37,9 +35,7 @@ pub enum Error {
     UnsupportedVersion { path: PathBuf, found: u32 },
 
     /// The file ends inside its header.
-    #[error(
-        "{path}: truncated header: {what} ends at byte {end}, the file has {len}; download it again"
-    )]
+    #[error("{path}: truncated header: {what} ends at byte {end}, the file has {len}; download it again")]
     TruncatedHeader { path: PathBuf, what: String, end: u64, len: u64 },
 
     /// A count that the rest of the file cannot hold.
@@ -69,10 +65,7 @@ pub enum Error {
     DuplicateTensor { path: PathBuf, tensor: String, first: PathBuf },
 
     /// A value type number past 12.
-    #[error(
-        "{path}: corrupt metadata `{}`: value type {found}, expected 0 to 12; download it again",
-        shown(key)
-    )]
+    #[error("{path}: corrupt metadata `{}`: value type {found}, expected 0 to 12; download it again", shown(key))]
     UnknownValueType { path: PathBuf, key: String, found: u32 },
 
     /// An array of arrays.
@@ -83,10 +76,7 @@ pub enum Error {
     NestedArray { path: PathBuf, key: String },
 
     /// A bool that is neither 0 nor 1.
-    #[error(
-        "{path}: corrupt metadata `{}`: bool {found}, expected 0 or 1; download it again",
-        shown(key)
-    )]
+    #[error("{path}: corrupt metadata `{}`: bool {found}, expected 0 or 1; download it again", shown(key))]
     BadBool { path: PathBuf, key: String, found: u8 },
 
     /// A key, a name or a string value that is not UTF-8.
@@ -140,9 +130,7 @@ pub enum Error {
     OverlappingTensors { path: PathBuf, tensor: String, other: String, offset: u64 },
 
     /// A shard of a set is not there.
-    #[error(
-        "{path}: missing shard ({missing} of {count} are missing); download it and put it beside the others"
-    )]
+    #[error("{path}: missing shard ({missing} of {count} are missing); download it and put it beside the others")]
     MissingShard { path: PathBuf, missing: u64, count: u64 },
 
     /// Part of a set under a name that does not say where the other parts are.
@@ -157,9 +145,7 @@ pub enum Error {
     ForeignShard { path: PathBuf, key: String, found: String, expected: String },
 
     /// The tables of the shards do not add up.
-    #[error(
-        "{path}: the set has {found} of {expected} tensors (`split.tensors.count`); download the set again"
-    )]
+    #[error("{path}: the set has {found} of {expected} tensors (`split.tensors.count`); download the set again")]
     TensorCount { path: PathBuf, found: u64, expected: u64 },
 
     /// One shard of a set given as bytes in memory.
@@ -192,8 +178,9 @@ pub enum Error {
     WrongLength { path: PathBuf, tensor: String, found: u64, expected: u64 },
 }
 
-/// A name out of a file, fit for one line: files name keys and tensors as they like, at any length.
-pub(crate) fn shown(name: &str) -> String {
+/// A name out of a file, fit for one line of a message: files name keys and tensors as they like, at any length, with any
+/// characters.
+pub fn shown(name: &str) -> String {
     const SHOWN: usize = 100;
     let mut text = String::new();
     for c in name.chars().take(SHOWN) {

@@ -1,5 +1,7 @@
 //! Everything this crate refuses (gguf-qwen4exp.md 7, the rows above the container).
 
+use cudafast_gguf::shown;
+
 /// Why a model, a draft head or a memory plan was refused. Each text says who, found, wanted, and what to do. In every
 /// variant `file` is the file at fault (or the label it was opened under).
 #[derive(Debug, thiserror::Error)]
@@ -11,12 +13,13 @@ pub enum Error {
     Metadata(#[from] cudafast_gguf::Error),
 
     /// A model of another family.
-    #[error("{file}: this engine runs qwen4exp; file says {found}; give it a qwen4exp model")]
+    #[error("{file}: this engine runs qwen4exp; file says {}; give it a qwen4exp model", shown(found))]
     Architecture { file: String, found: String },
 
     /// A `qwen4exp.*` key that this engine gives no meaning to.
     #[error(
-        "{file}: key `{key}` is {value}, expected no such key: this engine would ignore it, and results could be wrong; use a file without it"
+        "{file}: key `{}` is {value}, expected no such key: this engine would ignore it, and results could be wrong; use a file without it",
+        shown(key)
     )]
     UnknownKey { file: String, key: String, value: String },
 
@@ -66,7 +69,8 @@ pub enum Error {
 
     /// A tensor that the model has no use for.
     #[error(
-        "{file}: unexpected tensor `{name}` (ne {ne:?}), expected none of that name; this packaging is not supported, use a file without it"
+        "{file}: unexpected tensor `{}` (ne {ne:?}), expected none of that name; this packaging is not supported, use a file without it",
+        shown(name)
     )]
     UnexpectedTensor { file: String, name: String, ne: Vec<u64> },
 
