@@ -1,6 +1,6 @@
 //! `cudafast chat`: a conversation, line by line.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 
 use cudafast_model::MemoryPlan;
 use cudafast_runtime::{GenerateOptions, Session};
@@ -10,7 +10,7 @@ use crate::args::ChatArgs;
 use crate::failure::Failure;
 use crate::interrupt::Work;
 use crate::load::{self, Loaded};
-use crate::{output, report, run};
+use crate::{output, prompt, report, run};
 
 /// States kept to go back to: the beginning of this turn, and where two conversations part.
 const SNAPSHOTS: usize = 2;
@@ -45,11 +45,10 @@ impl Chat<'_> {
     }
 
     fn talk(&mut self) -> Result<(), Failure> {
-        let mut lines = io::stdin().lock().lines();
+        let mut input = io::stdin().lock();
         loop {
             invite();
-            let Some(line) = lines.next() else { return Ok(()) };
-            let line = line.map_err(|source| Failure::Stdin { source })?;
+            let Some(line) = prompt::read_line(&mut input)? else { return Ok(()) };
             match line.trim() {
                 "" => {}
                 "/quit" => return Ok(()),

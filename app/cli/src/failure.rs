@@ -29,6 +29,8 @@ pub(crate) enum Failure {
     Read { path: String, source: io::Error },
     #[error("{path}: is not UTF-8 at byte {at}; give the prompt as UTF-8 text")]
     NotUtf8 { path: String, at: usize },
+    #[error("{path}: is longer than {limit} bytes; give a text that fits the context")]
+    TextTooLong { path: String, limit: u64 },
     #[error("--out {}: cannot be written; check the path, its permissions and the free space", path.display())]
     Out { path: PathBuf, source: io::Error },
     #[error("--out {}: is a directory; give the name of a file", path.display())]

@@ -137,7 +137,8 @@ impl FileReport {
 
     fn table(&self, what: &str) -> String {
         let mut text = String::new();
-        let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".into());
+        // Names out of a file reach a terminal: control characters are escaped.
+        let or_none = |text: &Option<String>| text.as_deref().map_or_else(|| "none".into(), cudafast_gguf::shown);
         let _ = writeln!(text, "{what}: {}", self.label);
         let _ = writeln!(text, "  architecture {}, name {}", or_none(&self.architecture), or_none(&self.name));
         let file_bytes: u64 = self.shards.iter().map(|s| s.bytes).sum();

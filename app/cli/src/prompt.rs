@@ -1,6 +1,6 @@
 //! The prompt, from wherever it was given.
 
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::path::Path;
 
 use cudafast_runtime::{Engine, TokenId};
@@ -43,15 +43,47 @@ fn read_text(path: &Path) -> Result<String, Failure> {
         return read_stdin();
     }
     let shown = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|source| Failure::Read { path: shown.clone(), source })?;
-    utf8(bytes, shown)
+    let unreadable = |source| Failure::Read { path: shown.clone(), source };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    utf8(bounded(file, &shown, unreadable)?, shown.clone())
 }
 
 /// All of standard input.
 pub(crate) fn read_stdin() -> Result<String, Failure> {
+    let name = "standard input";
+    utf8(bounded(std::io::stdin().lock(), name, |source| Failure::Stdin { source })?, name.into())
+}
+
+/// Most bytes of a text: 128 for each token of the longest trained context. A device or an endless pipe is refused here
+/// instead of filling the memory.
+pub(crate) const MAX_TEXT_BYTES: u64 = 32 << 20;
+
+fn bounded(
+    source: impl Read,
+    name: &str,
+    unreadable: impl FnOnce(std::io::Error) -> Failure,
+) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut bytes).map_err(|source| Failure::Stdin { source })?;
-    utf8(bytes, "standard input".into())
+    source.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_TEXT_BYTES {
+        return Err(Failure::TextTooLong { path: name.into(), limit: MAX_TEXT_BYTES });
+    }
+    Ok(bytes)
+}
+
+/// The next line of a conversation, without its end; `None` at the end of the input.
+pub(crate) fn read_line(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
+    let name = "standard input";
+    let mut bytes = Vec::new();
+    let read = input.take(MAX_TEXT_BYTES + 1).read_until(b'\n', &mut bytes);
+    if read.map_err(|source| Failure::Stdin { source })? == 0 {
+        return Ok(None);
+    }
+    if bytes.len() as u64 > MAX_TEXT_BYTES {
+        return Err(Failure::TextTooLong { path: name.into(), limit: MAX_TEXT_BYTES });
+    }
+    let line = utf8(bytes, name.into())?;
+    Ok(Some(line.trim_end_matches(['\n', '\r']).to_owned()))
 }
 
 fn utf8(bytes: Vec<u8>, path: String) -> Result<String, Failure> {

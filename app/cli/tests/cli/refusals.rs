@@ -248,3 +248,9 @@ fn closed_standard_output_is_a_one_line_error_and_no_panic() {
         Ran::of(output).refused(1, &["standard output", "Broken pipe"]);
     }
 }
+
+#[test]
+fn an_endless_prompt_file_is_refused_instead_of_filling_the_memory() {
+    let cli = Cli::new();
+    cli.run(&["run", "--prompt-file", "/dev/zero"]).refused(1, &["/dev/zero: is longer than", "bytes"]);
+}
