@@ -198,7 +198,8 @@ pub trait Timeline: Send {
     fn choose(&mut self, sampling: &Sampling, edit: Option<&LogitEdit>, depth: usize) -> Result<TokenId, BackendError>;
     /// One round: verify the pending token and the drafts, accept, roll back, draft again. Commits 1..=depth+1 tokens;
     /// every state then stands at the same position. Greedy bits do not depend on the drafts (design 3.2).
-    /// `ContextFull` and `Misuse` leave the timeline as it was.
+    /// `ContextFull` and `Misuse` leave the timeline as it was, save that a `Misuse` found in an edit (an id or a mask that
+    /// does not fit, nothing left to choose) ends the reach of [`rewind`](Self::rewind).
     fn round(&mut self, request: &RoundRequest<'_>) -> Result<Round, BackendError>;
     /// Takes back committed tokens of the last round: keeps its first `keep_rows` (1..=committed). Afterwards nothing is
     /// pending, and [`choose`](Self::choose) works from the kept row's logits.
