@@ -13,7 +13,7 @@ pub(crate) struct Pool {
 }
 
 /// Work below this many bytes read stays on the calling thread: waking a worker costs more than it saves.
-const MIN_PARALLEL_BYTES: usize = 256 * 1024;
+const MIN_PARALLEL_BYTES: usize = 1024 * 1024;
 
 impl Pool {
     /// `threads = 0` takes every core this process may use.
