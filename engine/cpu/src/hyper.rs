@@ -9,7 +9,8 @@ use crate::simd::{self, Kernel};
 
 /// `hc_read` without inject: `x: [T][W]` to `[T][H]`. The mean over the streams of the gated, normed residual.
 pub(crate) fn read(model: &Model, w: &HyperRead, x: &[f32]) -> Vec<f32> {
-    read_normed(model, w, &normed(model, w, x))
+    let n = normed(model, w, x);
+    mix(model, w, &n, &Operand::new(&n, model.hp.wide(), model.precision))
 }
 
 /// `hc_read` and its inject weights: `x: [T][W]` to (`[T][H]`, `[T][C]`).
@@ -29,10 +30,6 @@ fn normed(model: &Model, w: &HyperRead, x: &[f32]) -> Vec<f32> {
     let mut n = x.to_vec();
     math::rms_norm(&mut n, w.norm.as_slice(), model.hp.hidden, model.hp.rms_eps);
     n
-}
-
-fn read_normed(model: &Model, w: &HyperRead, n: &[f32]) -> Vec<f32> {
-    mix(model, w, n, &Operand::new(n, model.hp.wide(), model.precision))
 }
 
 fn mix(model: &Model, w: &HyperRead, n: &[f32], operand: &Operand<'_>) -> Vec<f32> {

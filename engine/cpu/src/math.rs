@@ -64,10 +64,10 @@ pub(crate) fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { f64::from(x).exp().ln_1p() as f32 }
 }
 
-/// Folds the lanes 8, 4, 2, 1.
+/// Folds a power of two of lanes by halves: 16 as 8, 4, 2, 1.
 #[inline(always)]
-pub(crate) fn tree(mut lanes: [f32; LANES]) -> f32 {
-    let mut step = LANES / 2;
+pub(crate) fn tree<const N: usize>(mut lanes: [f32; N]) -> f32 {
+    let mut step = N / 2;
     while step > 0 {
         for j in 0..step {
             lanes[j] += lanes[j + step];

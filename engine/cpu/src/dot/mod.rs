@@ -107,14 +107,7 @@ impl Kernel for Offsets<'_> {
                 *lane = (w.wb[2 * g + 1] * d).mul_add((sum - first) as f32, *lane);
             }
         }
-        let mut step = OFFSET_LANES / 2;
-        while step > 0 {
-            for j in 0..step {
-                acc[j] += acc[j + step];
-            }
-            step /= 2;
-        }
-        acc[0]
+        math::tree(acc)
     }
 }
 
