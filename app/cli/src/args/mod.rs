@@ -1,0 +1,117 @@
+//! What was typed: a file of this folder for each family of commands.
+
+mod generate;
+mod model;
+mod numbers;
+mod text;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+pub(crate) use self::generate::{ChatArgs, Depth, GenerateArgs, PromptArgs, RunArgs, SamplingArgs};
+pub(crate) use self::model::{DeviceArgs, HeadArgs, ModelArgs};
+pub(crate) use self::numbers::{EvalArgs, InspectArgs};
+pub(crate) use self::text::TokenizeArgs;
+use crate::output;
+
+const AFTER_HELP: &str = "\
+Examples:
+  cudafast run \"Once upon a time\"                 the embedded model writes a story
+  cudafast chat -m DIR                            talk with the model in DIR
+  cudafast run -m MODEL.gguf -n 100 --depth 3 --temp 0.7 --seed 1 \"The old king\"
+  cudafast inspect -m DIR                         what is in the files, and the memory they take
+  cudafast COMMAND --help                         every flag of a command
+
+Exit codes: 0 done, 1 could not be done (one line on stderr says why), 2 a command line that cannot be followed (likewise),
+130 interrupted: Ctrl-C or SIGTERM ends an answer at the next token and prints its summary, a second one ends it at once.";
+
+/// Runs models of the qwen4exp family, with speculative decoding that changes speed and nothing else.
+#[derive(Debug, Parser)]
+#[command(name = "cudafast", version, arg_required_else_help = true, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Continue a prompt.
+    Run(Box<RunArgs>),
+    /// Talk with the model, line by line.
+    Chat(Box<ChatArgs>),
+    /// Show what a model's files hold, by family, and the memory a run takes.
+    Inspect(InspectArgs),
+    /// Show the tokens of a text.
+    Tokenize(TokenizeArgs),
+    /// Write the logits of every position of a prompt to a file.
+    Eval(Box<EvalArgs>),
+}
+
+/// What the command line came to.
+pub(crate) enum Parsed {
+    Command(Command),
+    /// Help was printed, or what is wrong with the line.
+    Exit(ExitCode),
+}
+
+const USAGE: u8 = 2;
+
+/// Reads the process's own command line.
+pub(crate) fn parse() -> Parsed {
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let error = match Cli::try_parse_from(&line) {
+        Ok(cli) => return Parsed::Command(cli.command),
+        Err(error) => error,
+    };
+    match error.kind() {
+        ErrorKind::InvalidUtf8 => {
+            let foreign = line.iter().enumerate().skip(1).find(|(_, arg)| arg.to_str().is_none());
+            let (index, shown) = foreign.map_or((0, String::new()), |(i, arg)| (i, arg.to_string_lossy().into_owned()));
+            output::error_line(&format!("argument {index} (`{shown}`) is not UTF-8; give text as UTF-8"));
+            Parsed::Exit(ExitCode::from(USAGE))
+        }
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match output::text(&error.render().to_string()) {
+            Ok(()) => Parsed::Exit(ExitCode::SUCCESS),
+            Err(failure) => {
+                output::error_line(&failure.one_line());
+                Parsed::Exit(ExitCode::FAILURE)
+            }
+        },
+        _ => {
+            output::error_line(&folded(&error));
+            Parsed::Exit(ExitCode::from(USAGE))
+        }
+    }
+}
+
+/// The error without its usage text, on one line.
+fn folded(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "no command is given; `cudafast --help` lists them".into();
+    }
+    let rendered = error.render().to_string();
+    let rendered = rendered.strip_prefix("error: ").unwrap_or(&rendered);
+    let told = rendered.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let told = told.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let mut line = told.fold(String::new(), |mut line, next| {
+        line += if line.is_empty() || line.ends_with(':') { "" } else { ";" };
+        line += if line.is_empty() { "" } else { " " };
+        line + next
+    });
+    line += "; --help tells what is possible";
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

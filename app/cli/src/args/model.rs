@@ -1,0 +1,110 @@
+//! Which model, and how the device runs it.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use cudafast_cpu::{CpuOptions, HeadNorm, Precision};
+
+use crate::failure::Failure;
+
+/// Which model.
+#[derive(Debug, Args)]
+pub(crate) struct ModelArgs {
+    /// A .gguf file, any shard of a set, or a directory that holds one model. Left out: the embedded model
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) model: Option<PathBuf>,
+}
+
+/// Which draft head.
+#[derive(Debug, Args)]
+pub(crate) struct HeadArgs {
+    /// The draft head. Left out: the one mtp-*.gguf beside the model, if there is exactly one
+    #[arg(long, value_name = "FILE", conflicts_with = "no_mtp")]
+    pub(crate) mtp_model: Option<PathBuf>,
+    /// Load no draft head
+    #[arg(long)]
+    pub(crate) no_mtp: bool,
+}
+
+/// How the device runs.
+#[derive(Debug, Args)]
+pub(crate) struct DeviceArgs {
+    /// Where to run: cpu, cuda, or cuda:N for card N
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    pub(crate) device: Device,
+    /// Worker threads on the CPU, at most 1024; 0 = every core
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = threads)]
+    pub(crate) threads: usize,
+    /// Debug switch: f32 activations and caches instead of int8 activations and BF16 caches. Slower
+    #[arg(long)]
+    pub(crate) f32: bool,
+    /// How the draft head's input norm takes its mean square. Changes acceptance, never the text
+    #[arg(long, default_value = "single", value_name = "MODE")]
+    pub(crate) hnorm: Hnorm,
+}
+
+impl DeviceArgs {
+    /// What the device is asked for; refuses one this build does not have. To be asked first.
+    pub(crate) fn cpu_options(&self) -> Result<CpuOptions, Failure> {
+        if let Device::Cuda(card) = self.device {
+            return Err(Failure::NoCuda { device: format!("cuda:{card}") });
+        }
+        Ok(CpuOptions {
+            threads: self.threads,
+            precision: if self.f32 { Precision::F32 } else { Precision::Int8 },
+            head_norm: match self.hnorm {
+                Hnorm::Single => HeadNorm::Single,
+                Hnorm::PerStream => HeadNorm::PerStream,
+            },
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Hnorm {
+    /// One mean square over all channels
+    Single,
+    /// One for each residual stream
+    PerStream,
+}
+
+/// More threads than any machine has cores would only hang it.
+const MAX_THREADS: usize = 1024;
+
+fn threads(text: &str) -> Result<usize, String> {
+    let refused = || format!("expected 0 to {MAX_THREADS} (0 = every core)");
+    text.parse().ok().filter(|threads| *threads <= MAX_THREADS).ok_or_else(refused)
+}
+
+/// Where to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Device {
+    Cpu,
+    Cuda(u32),
+}
+
+impl FromStr for Device {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let card = |text: &str| text.strip_prefix("cuda:").and_then(|n| n.parse().ok());
+        match text {
+            "cpu" => Ok(Device::Cpu),
+            "cuda" => Ok(Device::Cuda(0)),
+            _ => card(text).map(Device::Cuda).ok_or_else(|| "expected cpu, cuda, or cuda:N".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_parsed_whole_or_refused() {
+        assert_eq!("cuda:3".parse(), Ok(Device::Cuda(3)));
+        for bad in ["", "gpu", "cuda:", "cuda:x", "cpu:0"] {
+            assert!(bad.parse::<Device>().is_err(), "{bad}");
+        }
+    }
+}
