@@ -18,7 +18,6 @@ pub(crate) fn forward(
     x: &[f32],
     rows: Rows,
     probe: &mut dyn Probe,
-    layer: usize,
 ) -> Vec<f32> {
     let hp = &model.hp;
     let (at, ix) = (&hp.attention, &hp.indexer);
@@ -58,6 +57,13 @@ pub(crate) fn forward(
         }
     }
     let kv_width = at.kv_heads * at.head_dim;
+    let layer = rows.layer;
+    probe.value(layer, "attention.q", rows.position, at.heads * at.head_dim, &queries);
+    probe.value(layer, "attention.gate", rows.position, at.heads * at.head_dim, &gates);
+    probe.value(layer, "attention.k", rows.position, kv_width, &keys);
+    probe.value(layer, "attention.v", rows.position, kv_width, &values);
+    probe.value(layer, "attention.index_q", rows.position, ix.heads * ix.head_dim, &index_q);
+    probe.value(layer, "attention.index_k", rows.position, ix.head_dim, &index_raw);
     for t in 0..n {
         let position = rows.position + t;
         kv.k.put(position, &keys[t * kv_width..(t + 1) * kv_width]);
@@ -92,6 +98,7 @@ pub(crate) fn forward(
             simd::run(Attend { q, kv, kv_head, dim: at.head_dim, tokens: &selected[t], o });
         }
     });
+    probe.value(layer, "attention.core", rows.position, at.heads * at.head_dim, &o);
     math::zip_in_place(&mut o, &gates, |o, g| o * sigmoid(g));
     let mut out = vec![0.0; n * hp.hidden];
     matmul(&model.pool, w.out.view(), &Operand::new(&o, at.heads * at.head_dim, model.precision), &mut out);

@@ -5,6 +5,7 @@ use cudafast_model::{GdnWeights, Hyperparams};
 use crate::math::{self, axpy, dot_inline, exp, sigmoid, silu, small_gemm, softplus, sum_squares};
 use crate::matmul::{Operand, matmul};
 use crate::model::{Model, Phase, Rows};
+use crate::probe::Probe;
 use crate::simd::{self, Kernel};
 use crate::state::{GdnLayer, GdnRow};
 
@@ -12,7 +13,14 @@ use crate::state::{GdnLayer, GdnRow};
 const L2_EPS: f32 = 1e-6;
 
 /// `x: [T][H]` to `[T][H]`, advancing the layer's state.
-pub(crate) fn forward(model: &Model, w: &GdnWeights, layer: &mut GdnLayer, x: &[f32], rows: Rows) -> Vec<f32> {
+pub(crate) fn forward(
+    model: &Model,
+    w: &GdnWeights,
+    layer: &mut GdnLayer,
+    x: &[f32],
+    rows: Rows,
+    probe: &mut dyn Probe,
+) -> Vec<f32> {
     let hp = &model.hp;
     let gdn = &hp.gdn;
     let n = x.len() / hp.hidden;
@@ -25,6 +33,10 @@ pub(crate) fn forward(model: &Model, w: &GdnWeights, layer: &mut GdnLayer, x: &[
     let u = project(w.qkv.view());
     let z = project(w.gate.view());
     let gates = Gates::new(w, &project(w.alpha.view()), &project(w.beta.view()), gdn.value_heads);
+    probe.value(rows.layer, "gdn.qkv", rows.position, gdn.qkv_channels(), &u);
+    probe.value(rows.layer, "gdn.gate", rows.position, gdn.inner(), &z);
+    probe.value(rows.layer, "gdn.log_decay", rows.position, gdn.value_heads, &gates.g);
+    probe.value(rows.layer, "gdn.beta", rows.position, gdn.value_heads, &gates.beta);
 
     let mut y = vec![0.0; u.len()];
     convolve(w.conv.as_slice(), layer.conv.settle(), &u, gdn.qkv_channels(), 1, &mut y);
@@ -35,6 +47,7 @@ pub(crate) fn forward(model: &Model, w: &GdnWeights, layer: &mut GdnLayer, x: &[
     drop(u);
     math::map_in_place(&mut y, silu);
     norm_queries_and_keys(&mut y, hp);
+    probe.value(rows.layer, "gdn.conv", rows.position, gdn.qkv_channels(), &y);
 
     let inner = gdn.inner();
     let mut o = vec![0.0; n * inner];
@@ -43,6 +56,7 @@ pub(crate) fn forward(model: &Model, w: &GdnWeights, layer: &mut GdnLayer, x: &[
         Phase::Prefill => chunked(model, layer, &y, &gates, rows.position, &mut o),
     }
 
+    probe.value(rows.layer, "gdn.core", rows.position, inner, &o);
     math::rms_norm(&mut o, w.norm.as_slice(), gdn.head_dim, hp.rms_eps);
     // The output gate is a sigmoid, not a silu.
     math::zip_in_place(&mut o, &z, |o, z| o * sigmoid(z));

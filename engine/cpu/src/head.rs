@@ -42,8 +42,9 @@ pub(crate) fn forward(
     let mut x = vec![0.0; h.len()];
     matmul(&model.pool, head.eh_proj.view(), &Operand::new(&joined, 2 * hp.hidden, model.precision), &mut x);
     // Attention has no chunked form, so the phase does not matter here.
-    let rows = Rows { position, phase: Phase::Decode };
-    model.block(&head.block, MixerState::Attention(kv), &mut x, rows, probe, hp.layers.len());
+    let rows = Rows { layer: hp.layers.len(), position, phase: Phase::Decode };
+    probe.value(rows.layer, "embed", position, hp.wide(), &x);
+    model.block(&head.block, MixerState::Attention(kv), &mut x, rows, probe);
     x
 }
 

@@ -33,6 +33,8 @@ pub(crate) enum Phase {
 /// Rows of one forward: consecutive positions from `position`.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows {
+    /// The block they are in; the draft head's comes after the stack.
+    pub(crate) layer: usize,
     pub(crate) position: usize,
     pub(crate) phase: Phase,
 }
@@ -53,7 +55,7 @@ impl Model {
         phase: Phase,
         probe: &mut dyn Probe,
     ) -> Vec<f32> {
-        let rows = Rows { position: tokens.len() - n, phase };
+        let mut rows = Rows { layer: 0, position: tokens.len() - n, phase };
         let mut x = Vec::with_capacity(n * self.hp.wide());
         for token in &tokens[rows.position..] {
             let embedding = self.embed(&self.weights.token_embd, *token);
@@ -61,8 +63,10 @@ impl Model {
                 x.extend_from_slice(&embedding);
             }
         }
+        probe.value(0, "embed", rows.position, self.hp.wide(), &x);
         let TargetState { layers, ngram_conv } = state;
         for (index, (layer, state)) in self.weights.layers.iter().zip(layers).enumerate() {
+            rows.layer = index;
             if let Some(w) = &layer.ngram {
                 ngram::inject(self, w, ngram_conv, &mut x, tokens, rows, probe);
             }
@@ -70,33 +74,30 @@ impl Model {
                 LayerState::Gdn(gdn) => MixerState::Gdn(gdn),
                 LayerState::Attention(kv) => MixerState::Attention(kv),
             };
-            self.block(layer, state, &mut x, rows, probe, index);
+            self.block(layer, state, &mut x, rows, probe);
         }
         x
     }
 
     /// One block on `x: [T][W]`, in place.
-    pub(crate) fn block(
-        &self,
-        layer: &Layer,
-        state: MixerState<'_>,
-        x: &mut [f32],
-        rows: Rows,
-        probe: &mut dyn Probe,
-        index: usize,
-    ) {
+    pub(crate) fn block(&self, layer: &Layer, state: MixerState<'_>, x: &mut [f32], rows: Rows, probe: &mut dyn Probe) {
+        let (index, hidden) = (rows.layer, self.hp.hidden);
         let (x_in, inject) = hyper::read_inject(self, &layer.hc_mixer, x);
+        probe.value(index, "mixer.in", rows.position, hidden, &x_in);
+        probe.value(index, "mixer.inject", rows.position, self.hp.streams, &inject);
         let out = match (&layer.mixer, state) {
-            (Mixer::Gdn(w), MixerState::Gdn(state)) => gdn::forward(self, w, state, &x_in, rows),
-            (Mixer::Attention(w), MixerState::Attention(kv)) => {
-                attention::forward(self, w, kv, &x_in, rows, probe, index)
-            }
+            (Mixer::Gdn(w), MixerState::Gdn(state)) => gdn::forward(self, w, state, &x_in, rows, probe),
+            (Mixer::Attention(w), MixerState::Attention(kv)) => attention::forward(self, w, kv, &x_in, rows, probe),
             // Weights and state are built from the same schedule.
             _ => unreachable!("layer {index}: state of another kind than its weights"),
         };
+        probe.value(index, "mixer.out", rows.position, hidden, &out);
         hyper::write(self, x, &inject, &out);
         let (x_in, inject) = hyper::read_inject(self, &layer.hc_ffn, x);
-        let out = moe::forward(self, &layer.moe, &x_in, rows, probe, index);
+        probe.value(index, "moe.in", rows.position, hidden, &x_in);
+        probe.value(index, "moe.inject", rows.position, self.hp.streams, &inject);
+        let out = moe::forward(self, &layer.moe, &x_in, rows, probe);
+        probe.value(index, "moe.out", rows.position, hidden, &out);
         hyper::write(self, x, &inject, &out);
         probe.residual(index, rows.position, x);
     }

@@ -16,14 +16,7 @@ struct Route {
 }
 
 /// `x: [T][H]` to `[T][H]`.
-pub(crate) fn forward(
-    model: &Model,
-    w: &MoeWeights,
-    x: &[f32],
-    rows: Rows,
-    probe: &mut dyn Probe,
-    layer: usize,
-) -> Vec<f32> {
+pub(crate) fn forward(model: &Model, w: &MoeWeights, x: &[f32], rows: Rows, probe: &mut dyn Probe) -> Vec<f32> {
     let hp = &model.hp;
     let moe = &hp.moe;
     let n = x.len() / hp.hidden;
@@ -31,10 +24,11 @@ pub(crate) fn forward(
 
     let mut logits = vec![0.0; n * moe.experts];
     matmul(&model.pool, w.router.view(), &operand, &mut logits);
+    probe.value(rows.layer, "moe.router", rows.position, moe.experts, &logits);
     let routes: Vec<Route> = logits.chunks_exact(moe.experts).flat_map(|l| route(l, moe.used)).collect();
     for (t, routes) in routes.chunks_exact(moe.used).enumerate() {
         let ids: Vec<u32> = routes.iter().map(|r| r.expert).collect();
-        probe.experts(layer, rows.position + t, &ids);
+        probe.experts(rows.layer, rows.position + t, &ids);
     }
     // Slot s of row t is pair t * used + s; an expert's pairs are ascending.
     let groups = group_by_expert(&routes, moe.experts);
@@ -45,9 +39,14 @@ pub(crate) fn forward(
     let mid_operand = Operand::new(&mid, moe.expert_ff, model.precision);
     expert_pass(model, &groups, &[&w.down], &mid_operand, 1, &mut slots);
 
+    probe.value(rows.layer, "moe.mid", rows.position, moe.used * moe.expert_ff, &mid);
+    probe.value(rows.layer, "moe.slots", rows.position, moe.used * hp.hidden, &slots);
+
     let shared = shared_expert(model, w, &operand, n);
     let mut gate = vec![0.0; n];
     matmul(&model.pool, w.shared_router.view(), &operand, &mut gate);
+    probe.value(rows.layer, "moe.shared", rows.position, hp.hidden, &shared);
+    probe.value(rows.layer, "moe.shared_gate", rows.position, 1, &gate);
 
     let mut out = vec![0.0; n * hp.hidden];
     simd::run(Combine {

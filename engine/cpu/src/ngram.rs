@@ -34,6 +34,9 @@ pub(crate) fn inject(
     math::rms_norm(&mut key, w.norm_key.as_slice(), hp.hidden, hp.rms_eps);
     let mut value = vec![0.0; n * hp.hidden];
     matmul(&model.pool, w.value.view(), &operand, &mut value);
+    probe.value(rows.layer, "ngram.embed", rows.position, hp.ngram.width(), &e);
+    probe.value(rows.layer, "ngram.key", rows.position, wide, &key);
+    probe.value(rows.layer, "ngram.value", rows.position, hp.hidden, &value);
     let mut query = x.to_vec();
     math::rms_norm(&mut query, w.norm_query.as_slice(), hp.hidden, hp.rms_eps);
 
@@ -55,6 +58,8 @@ pub(crate) fn inject(
         Phase::Decode => conv.log(&normed),
         Phase::Prefill => conv.append(&normed),
     }
+    probe.value(rows.layer, "ngram.gated", rows.position, wide, &gated);
+    probe.value(rows.layer, "ngram.conv", rows.position, wide, &mixed);
     simd::run(Add { x, gated: &gated, mixed: &mixed });
 }
 

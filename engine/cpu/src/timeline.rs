@@ -129,6 +129,13 @@ impl CpuTimeline {
             LogitRows::Each(sink) => {
                 for (i, x) in x.chunks(LOGIT_ROWS * model.hp.wide()).enumerate() {
                     let logits = model.logits(&model.weights.output_hc, &model.weights.output, x);
+                    self.probe.value(
+                        model.hp.layers.len() - 1,
+                        "logits",
+                        position + i * LOGIT_ROWS,
+                        model.hp.vocab,
+                        &logits,
+                    );
                     check_finite(&logits, model.hp.vocab, position + i * LOGIT_ROWS)?;
                     for (t, row) in logits.chunks_exact(model.hp.vocab).enumerate() {
                         sink(position + i * LOGIT_ROWS + t, row);
@@ -140,6 +147,7 @@ impl CpuTimeline {
             LogitRows::None if last => {
                 let x = &x[(n - 1) * model.hp.wide()..];
                 self.logits = model.logits(&model.weights.output_hc, &model.weights.output, x);
+                self.probe.value(model.hp.layers.len() - 1, "logits", position + n - 1, model.hp.vocab, &self.logits);
                 check_finite(&self.logits, model.hp.vocab, position + n - 1)?;
             }
             LogitRows::None => {}
@@ -300,7 +308,7 @@ impl Timeline for CpuTimeline {
         let rows = 1 + verified;
         let x = model.forward(&mut self.state, &self.tokens, rows, Phase::Decode, &mut *self.probe);
         let logits = model.logits(&model.weights.output_hc, &model.weights.output, &x);
-
+        self.probe.value(model.hp.layers.len() - 1, "logits", position, model.hp.vocab, &logits);
         check_finite(&logits, model.hp.vocab, position)?;
 
         let mut accepted = 0;
