@@ -17,9 +17,7 @@ const SNAPSHOTS: usize = 2;
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let loaded = load::open(&args.model, &args.head, &args.generate, &args.device.cpu_options()?)?;
-    if loaded.engine.template().is_none() {
-        return Err(cudafast_runtime::Error::NoTemplate { label: loaded.engine.label().to_owned() }.into());
-    }
+    loaded.require_template()?;
     let options = loaded.generate_options(&args.generate)?;
     let ctx_tokens = args.generate.ctx_tokens.unwrap_or_else(|| loaded.default_ctx_tokens());
     let (session, plan) = loaded.open_session(ctx_tokens, SNAPSHOTS)?;

@@ -8,6 +8,7 @@ use crate::args::EvalArgs;
 use crate::failure::Failure;
 use crate::interrupt::Work;
 use crate::npy::NpyWriter;
+use crate::progress::Progress;
 use crate::prompt::Prompt;
 use crate::source::Head;
 use crate::{load, output, source};
@@ -30,7 +31,9 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     let mut writer = claim.begin(tokens.len(), vocab)?;
     let begun = Instant::now();
     let mut failed = None;
-    let ran = session.logits(&tokens, &work.cancel, &mut |_, row| {
+    let progress = Progress::tokens("evaluating", tokens.len());
+    let ran = session.logits(&tokens, &work.cancel, &mut |position, row| {
+        progress.set(position as u64 + 1);
         if failed.is_none()
             && let Err(source) = writer.row(row)
         {
@@ -38,8 +41,9 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
             work.cancel.raise(); // the disk is full: no use in running the rest
         }
     });
+    drop(progress);
     if let Some(source) = failed {
-        return Err(Failure::Out { path: args.out.clone(), source });
+        return Err(Failure::Out { flag: "--out", path: args.out.clone(), source });
     }
     work.check()?;
     ran?;

@@ -19,6 +19,10 @@ pub(crate) enum Failure {
     Backend(#[from] BackendError),
     #[error("--ids: an id stands for no text; see `cudafast tokenize` for a text's ids")]
     Ids { source: cudafast_text::Error },
+    #[error("{name}: `{part}` is no token id; give numbers separated by commas, blanks or newlines")]
+    NoId { name: String, part: String },
+    #[error("{name}: an id stands for no text; see `cudafast tokenize` for a text's ids")]
+    ForeignId { name: String, source: cudafast_text::Error },
     #[error("the text cannot be tokenised")]
     Encode { source: cudafast_text::Error },
     #[error("--device {device}: this build has no CUDA backend; use --device cpu, or a build with the feature `cuda`")]
@@ -31,10 +35,10 @@ pub(crate) enum Failure {
     NotUtf8 { path: String, at: usize },
     #[error("{path}: is longer than {limit} bytes; give a text that fits the context")]
     TextTooLong { path: String, limit: u64 },
-    #[error("--out {}: cannot be written; check the path, its permissions and the free space", path.display())]
-    Out { path: PathBuf, source: io::Error },
-    #[error("--out {}: is a directory; give the name of a file", path.display())]
-    OutIsDirectory { path: PathBuf },
+    #[error("{flag} {}: cannot be written; check the path, its permissions and the free space", path.display())]
+    Out { flag: &'static str, path: PathBuf, source: io::Error },
+    #[error("{flag} {}: is a directory; give the name of a file", path.display())]
+    OutIsDirectory { flag: &'static str, path: PathBuf },
     #[error("cannot write to standard output")]
     Stdout { source: io::Error },
     #[error("cannot read from standard input")]
@@ -84,7 +88,7 @@ mod tests {
     #[test]
     fn a_failure_is_one_line_with_its_causes() {
         let source = io::Error::other("disk\nfull");
-        let failure = Failure::Out { path: "a\nb.npy".into(), source };
+        let failure = Failure::Out { flag: "--out", path: "a\nb.npy".into(), source };
         let line = failure.one_line();
         assert!(line.starts_with("--out a\\nb.npy: cannot be written"));
         assert!(line.ends_with(": disk\\nfull"));

@@ -1,5 +1,6 @@
 //! From files to an engine: check, bind, plan, in this order, so that what cannot run is refused before it costs anything.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use cudafast_cpu::{CpuBackend, CpuOptions};
@@ -10,6 +11,7 @@ use cudafast_runtime::{Engine, GenerateOptions, Sampling, Session, SessionOption
 use crate::args::{Depth, GenerateArgs, HeadArgs, ModelArgs, SamplingArgs};
 use crate::failure::Failure;
 use crate::output;
+use crate::progress::Waiting;
 use crate::source::{self, Head};
 
 /// A model ready to run.
@@ -17,6 +19,10 @@ pub(crate) struct Loaded {
     pub(crate) engine: Engine,
     pub(crate) model: ShardSet,
     pub(crate) took: Duration,
+    /// What to tell before the first session, once nothing is left to refuse: an error stands alone.
+    notes: Cell<Vec<String>>,
+    /// Why the file's chat template cannot be used, where it has one that cannot.
+    template_fault: Cell<Option<Failure>>,
 }
 
 /// Context where nobody knows how much is needed: long for a talk, and little memory.
@@ -35,9 +41,10 @@ pub(crate) fn open(
     load(file, &head, options)
 }
 
-/// Loads `model` and, where there is one, its draft head. Where there is none for a reason, a line says so.
+/// Loads `model` and, where there is one, its draft head.
 pub(crate) fn load(model: ShardSet, head: &Head, options: &CpuOptions) -> Result<Loaded, Failure> {
     let begun = Instant::now();
+    let waiting = Waiting::begin(&format!("loading {}", model.label()));
     let target = WeightSource::from(model.clone());
     let hyperparams = Hyperparams::from_source(&target)?;
     let weights = Weights::bind(&target, &hyperparams)?;
@@ -46,19 +53,15 @@ pub(crate) fn load(model: ShardSet, head: &Head, options: &CpuOptions) -> Result
         None => None,
     };
     let tokenizer = cudafast_runtime::tokenizer(&target)?;
-    let template = match cudafast_runtime::chat_template(&target, &tokenizer) {
-        Ok(template) => template,
-        Err(error) => {
-            output::note(&Failure::from(error).one_line()); // a fault of chat alone: `run` goes on without
-            None
-        }
+    let (template, template_fault) = match cudafast_runtime::chat_template(&target, &tokenizer) {
+        Ok(template) => (template, None),
+        Err(error) => (None, Some(error.into())), // a fault of chat alone: `run` goes on without
     };
     let backend = CpuBackend::new(hyperparams, weights, bound, options)?;
-    if let Some(note) = head.note() {
-        output::note(&note);
-    }
     let engine = Engine::new(Box::new(backend), tokenizer, template, model.label())?;
-    Ok(Loaded { engine, model, took: begun.elapsed() })
+    drop(waiting);
+    let notes = Cell::new(head.note().into_iter().collect());
+    Ok(Loaded { engine, model, took: begun.elapsed(), notes, template_fault: Cell::new(template_fault) })
 }
 
 /// Refuses a depth that needs a head where none is. Before a model is loaded for nothing.
@@ -73,13 +76,25 @@ fn check_depth(args: &GenerateArgs, head: &Head) -> Result<(), Failure> {
 }
 
 impl Loaded {
+    /// Refuses a model that cannot chat, with the reason.
+    pub(crate) fn require_template(&self) -> Result<(), Failure> {
+        if self.engine.template().is_some() {
+            return Ok(());
+        }
+        let none = || cudafast_runtime::Error::NoTemplate { label: self.engine.label().to_owned() }.into();
+        Err(self.template_fault.take().unwrap_or_else(none))
+    }
+
     /// A session with room for `ctx_tokens` and its plan, refused with the sum where memory will not do.
     pub(crate) fn open_session(&self, ctx_tokens: usize, snapshots: usize) -> Result<(Session, MemoryPlan), Failure> {
         let plan = self.plan(ctx_tokens, snapshots)?;
         if let Some(available) = available_memory() {
             plan.check(available)?;
         }
-        Ok((self.engine.open_session(&SessionOptions { ctx_tokens, snapshots })?, plan))
+        let session = self.engine.open_session(&SessionOptions { ctx_tokens, snapshots })?;
+        self.template_fault.take().iter().for_each(|fault| output::note(&fault.one_line()));
+        self.notes.take().iter().for_each(|note| output::note(note));
+        Ok((session, plan))
     }
 
     /// Every byte of a run. Refuses a context the model was not trained for.

@@ -6,13 +6,16 @@
 
 mod args;
 mod chat;
+mod detokenize;
 mod eval;
 mod failure;
 mod inspect;
 mod interrupt;
 mod load;
 mod npy;
+mod outfile;
 mod output;
+mod progress;
 mod prompt;
 mod report;
 mod run;
@@ -33,7 +36,9 @@ fn main() -> ExitCode {
         Command::Chat(args) => chat::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),
+        Command::Detokenize(args) => detokenize::run(&args),
         Command::Eval(args) => eval::run(&args),
+        Command::Completions(args) => args::completions(&args),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

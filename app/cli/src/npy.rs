@@ -1,69 +1,22 @@
 //! A float32 matrix as an NPY 1.0 file that appears whole or not at all.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
-
-use tempfile::NamedTempFile;
+use std::io::{self, Write};
+use std::path::Path;
 
 use crate::failure::Failure;
+use crate::outfile::OutFile;
 
 /// `[rows, cols]` written row by row.
 pub(crate) struct NpyWriter {
-    out: BufWriter<Target>,
-    path: PathBuf,
-    place: PathBuf,
+    out: OutFile,
     cols: usize,
     rows_left: usize,
-}
-
-/// Where bytes go before the file is whole.
-enum Target {
-    /// Beside the file, to be renamed. Goes away with the writer.
-    Temporary(NamedTempFile),
-    /// A pipe or device, which has no whole.
-    Direct(File),
-}
-
-impl Write for Target {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Target::Temporary(file) => file.write(bytes),
-            Target::Direct(file) => file.write(bytes),
-        }
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Target::Temporary(file) => file.flush(),
-            Target::Direct(file) => file.flush(),
-        }
-    }
 }
 
 impl NpyWriter {
     /// Claims the place: fails now if `path` cannot be written later.
     pub(crate) fn claim(path: &Path) -> Result<Claim, Failure> {
-        let failed = |source| Failure::Out { path: path.to_owned(), source };
-        let mut place = path.to_owned();
-        let target = match std::fs::metadata(path) {
-            Ok(found) if found.is_dir() => return Err(Failure::OutIsDirectory { path: path.to_owned() }),
-            Ok(found) if !found.is_file() => Target::Direct(File::options().write(true).open(path).map_err(failed)?),
-            found => {
-                if found.is_ok() {
-                    // A rename would replace it even where it may not be written.
-                    File::options().write(true).open(path).map_err(failed)?;
-                }
-                // A link stays a link: what it leads to is replaced.
-                place = path.canonicalize().unwrap_or(place);
-                let folder = place.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
-                let mut builder = tempfile::Builder::new();
-                builder.prefix(".cudafast-").suffix(".npy.part");
-                #[cfg(unix)] // as far as the umask lets others read; temporary files are private otherwise
-                builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-                Target::Temporary(builder.tempfile_in(folder).map_err(failed)?)
-            }
-        };
-        Ok(Claim { target, path: path.to_owned(), place })
+        OutFile::claim("--out", path).map(Claim)
     }
 
     /// Adds one row.
@@ -77,34 +30,24 @@ impl NpyWriter {
 
     /// Puts the whole file in its place.
     pub(crate) fn finish(self) -> Result<(), Failure> {
-        let path = self.path;
-        let failed = |source| Failure::Out { path: path.clone(), source };
         if self.rows_left > 0 {
-            return Err(failed(io::Error::other("rows are missing")));
+            return Err(self.out.failed(io::Error::other("rows are missing")));
         }
-        match self.out.into_inner().map_err(|e| failed(e.into_error()))? {
-            Target::Temporary(file) => file.persist(&self.place).map(drop).map_err(|e| failed(e.error)),
-            Target::Direct(mut file) => file.flush().map_err(failed),
-        }
+        self.out.finish()
     }
 }
 
 /// A place to write to, before it is known how much.
-pub(crate) struct Claim {
-    target: Target,
-    /// As it was named.
-    path: PathBuf,
-    /// Where it is.
-    place: PathBuf,
-}
+pub(crate) struct Claim(OutFile);
 
 impl Claim {
     /// Writes the header for `[rows, cols]`.
     pub(crate) fn begin(self, rows: usize, cols: usize) -> Result<NpyWriter, Failure> {
-        let Claim { target, path, place } = self;
-        let mut out = BufWriter::with_capacity(1 << 20, target);
-        out.write_all(&header(rows, cols)).map_err(|source| Failure::Out { path: path.clone(), source })?;
-        Ok(NpyWriter { out, path, place, cols, rows_left: rows })
+        let Claim(mut out) = self;
+        match out.write_all(&header(rows, cols)) {
+            Ok(()) => Ok(NpyWriter { out, cols, rows_left: rows }),
+            Err(source) => Err(out.failed(source)),
+        }
     }
 }
 
@@ -137,22 +80,8 @@ mod tests {
         }
     }
 
-    #[cfg(unix)]
     #[test]
-    fn a_link_keeps_leading_to_the_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
-        std::fs::write(&file, "before").unwrap();
-        std::os::unix::fs::symlink("file", &link).unwrap();
-        let mut writer = NpyWriter::claim(&link).unwrap().begin(1, 1).unwrap();
-        writer.row(&[1.0]).unwrap();
-        writer.finish().unwrap();
-        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
-        assert_eq!(&std::fs::read(&file).unwrap()[..6], b"\x93NUMPY");
-    }
-
-    #[test]
-    fn a_file_appears_whole_or_not_at_all() {
+    fn a_matrix_with_missing_rows_is_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("l.npy");
         let files = || std::fs::read_dir(folder.path()).unwrap().count();

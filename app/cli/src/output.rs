@@ -6,8 +6,13 @@ use crate::failure::{Failure, escape_control};
 
 /// Writes text and flushes it, so that a reader sees tokens as they come. A closed reader is a failure, not a panic.
 pub(crate) fn text(text: &str) -> Result<(), Failure> {
+    bytes(text.as_bytes())
+}
+
+/// Writes bytes as they are, and flushes them.
+pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|source| Failure::Stdout { source })
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|source| Failure::Stdout { source })
 }
 
 /// One object on one line.

@@ -38,7 +38,7 @@ impl Prompt {
 }
 
 /// A whole file; `-` is standard input.
-fn read_text(path: &Path) -> Result<String, Failure> {
+pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
     if path == Path::new("-") {
         return read_stdin();
     }

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::interrupt::Work;
 use crate::load::{self, Loaded};
 use crate::output;
+use crate::progress::Waiting;
 use crate::prompt::Prompt;
 use crate::report::{self, MemoryReport, RoundsReport, TimingsReport};
 
@@ -39,6 +40,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let engine = &loaded.engine;
     let tokens = match &prompt {
         Prompt::Text(text) if args.chat => {
+            loaded.require_template()?;
             let message = json!({ "role": "user", "content": text });
             engine.chat_prompt(&[message], &render_options(args.think))?
         }
@@ -105,7 +107,11 @@ pub(crate) fn answer(
     let mut decoder = engine.tokenizer().stream().hiding_special();
     let mut text = String::new();
     let mut closed = None;
+    let mut waiting = Some(Waiting::begin(&format!("reading {} tokens", prompt.len())));
     let generation = session.generate(prompt, options, cancel, &mut |event| {
+        if matches!(event, GenEvent::Prefilled(_)) {
+            waiting = (!show).then(|| Waiting::begin("generating"));
+        }
         let GenEvent::Token { id, stop: false, .. } = event else { return ControlFlow::Continue(()) };
         let piece = decoder.push(id);
         text.push_str(&piece);
@@ -113,7 +119,9 @@ pub(crate) fn answer(
             closed = output::text(&piece).err();
         }
         if closed.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
+    });
+    drop(waiting); // off the line that the text or an error will take
+    let generation = generation?;
     let rest = decoder.finish();
     if let Some(failure) = closed {
         return Err(failure);

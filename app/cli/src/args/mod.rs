@@ -9,12 +9,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub(crate) use self::generate::{ChatArgs, Depth, GenerateArgs, PromptArgs, RunArgs, SamplingArgs};
 pub(crate) use self::model::{DeviceArgs, HeadArgs, ModelArgs};
 pub(crate) use self::numbers::{EvalArgs, InspectArgs};
-pub(crate) use self::text::TokenizeArgs;
+pub(crate) use self::text::{DetokenizeArgs, TokenizeArgs};
 use crate::output;
 
 const AFTER_HELP: &str = "\
@@ -46,8 +46,33 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Show the tokens of a text.
     Tokenize(TokenizeArgs),
+    /// Write the text of token ids.
+    Detokenize(DetokenizeArgs),
     /// Write the logits of every position of a prompt to a file.
     Eval(Box<EvalArgs>),
+    /// Print a shell's completion script.
+    Completions(CompletionsArgs),
+}
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  cudafast completions bash > ~/.local/share/bash-completion/completions/cudafast
+  cudafast completions zsh > ~/.zfunc/_cudafast            with ~/.zfunc in fpath
+  cudafast completions fish > ~/.config/fish/completions/cudafast.fish";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = COMPLETIONS_HELP)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// A shell's completion script for every command and flag.
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), crate::failure::Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "cudafast", &mut script);
+    output::bytes(&script)
 }
 
 /// What the command line came to.
@@ -108,7 +133,6 @@ fn folded(error: &clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

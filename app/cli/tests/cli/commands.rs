@@ -308,7 +308,9 @@ fn help_of_every_command_has_examples_and_goes_to_stdout() {
         &["chat", "--help"],
         &["inspect", "--help"],
         &["tokenize", "--help"],
+        &["detokenize", "--help"],
         &["eval", "--help"],
+        &["completions", "--help"],
     ] {
         let help = cli.run(command).ok();
         assert!(help.out.contains("Examples:") && help.err.is_empty(), "{help:?}");

@@ -4,3 +4,4 @@
 mod commands;
 mod fixture;
 mod refusals;
+mod texts;
