@@ -39,6 +39,10 @@ pub(crate) enum Failure {
     Out { flag: &'static str, path: PathBuf, source: io::Error },
     #[error("{flag} {}: is a directory; give the name of a file", path.display())]
     OutIsDirectory { flag: &'static str, path: PathBuf },
+    #[error(transparent)]
+    Pins(#[from] bench_pins::Error),
+    #[error("{manifest}: not all of the {files} listed files are as listed: {faults}; fetch these again")]
+    NotAsListed { manifest: String, files: usize, faults: String },
     #[error("cannot write to standard output")]
     Stdout { source: io::Error },
     #[error("cannot read from standard input")]

@@ -21,6 +21,7 @@ mod report;
 mod run;
 mod source;
 mod tokenize;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Tokenize(args) => tokenize::run(&args),
         Command::Detokenize(args) => detokenize::run(&args),
         Command::Eval(args) => eval::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Completions(args) => args::completions(&args),
     });
     match done {

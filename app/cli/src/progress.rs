@@ -13,6 +13,7 @@ use crate::failure::escape_control;
 /// Work that is done by then never shows a line.
 const SOON: Duration = Duration::from_millis(500);
 
+const BYTES: &str = "{msg} [{wide_bar}] {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
 const TOKENS: &str = "{msg} [{wide_bar}] {pos}/{len} tokens, {per_sec}, {eta} left";
 const SPINNER: &str = "{spinner} {msg}, {elapsed}";
 
@@ -24,6 +25,11 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// `total` bytes to read or write.
+    pub(crate) fn bytes(what: &str, total: u64) -> Self {
+        Self::new(what, total, BYTES)
+    }
+
     /// `total` tokens to run.
     pub(crate) fn tokens(what: &str, total: usize) -> Self {
         Self::new(what, total as u64, TOKENS)
@@ -96,7 +102,7 @@ mod tests {
 
     #[test]
     fn every_line_has_a_style() {
-        for template in [TOKENS, SPINNER] {
+        for template in [BYTES, TOKENS, SPINNER] {
             ProgressStyle::with_template(template).unwrap();
         }
     }
@@ -104,7 +110,7 @@ mod tests {
     #[test]
     fn waiting_ends_with_its_work() {
         drop(Waiting::begin("a\nb"));
-        let progress = Progress::tokens("nothing", 0);
+        let progress = Progress::bytes("nothing", 0);
         progress.set(1);
     }
 }

@@ -4,6 +4,7 @@ mod generate;
 mod model;
 mod numbers;
 mod text;
+mod verify;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ pub(crate) use self::generate::{ChatArgs, Depth, GenerateArgs, PromptArgs, RunAr
 pub(crate) use self::model::{DeviceArgs, HeadArgs, ModelArgs};
 pub(crate) use self::numbers::{EvalArgs, InspectArgs};
 pub(crate) use self::text::{DetokenizeArgs, TokenizeArgs};
+pub(crate) use self::verify::VerifyArgs;
 use crate::output;
 
 const AFTER_HELP: &str = "\
@@ -50,6 +52,8 @@ pub(crate) enum Command {
     Detokenize(DetokenizeArgs),
     /// Write the logits of every position of a prompt to a file.
     Eval(Box<EvalArgs>),
+    /// Check files against a manifest of their hashes, or write one.
+    Verify(VerifyArgs),
     /// Print a shell's completion script.
     Completions(CompletionsArgs),
 }

@@ -5,3 +5,4 @@ mod commands;
 mod fixture;
 mod refusals;
 mod texts;
+mod verify;
