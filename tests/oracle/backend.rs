@@ -33,7 +33,7 @@ impl Probe for Recorder {
     fn selection(&mut self, layer: usize, _position: usize, tokens: &Selected) {
         self.0.lock().unwrap().selection.entry(layer).or_default().push(tokens.tokens().collect());
     }
-    fn ngram_rows(&mut self, _position: usize, rows: &[u64]) {
+    fn ngram_rows(&mut self, _layer: usize, _position: usize, rows: &[u64]) {
         self.0.lock().unwrap().ngram.extend(rows.iter().map(|r| *r as i32));
     }
 }

@@ -72,7 +72,7 @@ fn gather(model: &Model, tokens: &[TokenId], rows: Rows, n: usize, probe: &mut d
     for (t, e) in e.chunks_exact_mut(ngram.width()).enumerate() {
         let end = rows.position + t + 1;
         ngram.row_ids(&tokens[end.saturating_sub(ngram.ngram)..end], &mut ids);
-        probe.ngram_rows(rows.position + t, &ids);
+        probe.ngram_rows(rows.layer, rows.position + t, &ids);
         for (id, out) in ids.iter().zip(e.chunks_exact_mut(ngram.row_width)) {
             table.format.decode(table.view().row(*id as usize), out);
         }

@@ -13,8 +13,8 @@ pub trait Probe {
     fn experts(&mut self, _layer: usize, _position: usize, _ids: &[u32]) {}
     /// Tokens one row attends.
     fn selection(&mut self, _layer: usize, _position: usize, _tokens: &Selected) {}
-    /// Table rows of one token.
-    fn ngram_rows(&mut self, _position: usize, _rows: &[u64]) {}
+    /// Table rows of one token, for the block that injects them.
+    fn ngram_rows(&mut self, _layer: usize, _position: usize, _rows: &[u64]) {}
     /// Logits a draft was taken from, `[V]`.
     fn draft(&mut self, _logits: &[f32]) {}
 }
