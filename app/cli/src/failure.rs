@@ -43,6 +43,16 @@ pub(crate) enum Failure {
     Pins(#[from] bench_pins::Error),
     #[error("{manifest}: not all of the {files} listed files are as listed: {faults}; fetch these again")]
     NotAsListed { manifest: String, files: usize, faults: String },
+    #[error("{}: is no whole trace: {why}; write it with `cudafast trace dump`", path.display())]
+    NoTrace { path: PathBuf, why: String },
+    #[error("{} and {} cannot be compared: {why}", a.display(), b.display())]
+    OtherTrace { a: PathBuf, b: PathBuf, why: String },
+    #[error("the traces differ, first at {first}")]
+    TracesDiffer { first: String },
+    #[error("the text has {found} tokens; a perplexity needs at least 2")]
+    TextTooShort { found: usize },
+    #[error("--stride {stride} with --ctx-tokens {ctx_tokens}: expected a stride from 1 to one less than the window")]
+    Stride { stride: usize, ctx_tokens: usize },
     #[error("cannot write to standard output")]
     Stdout { source: io::Error },
     #[error("cannot read from standard input")]

@@ -46,22 +46,27 @@ pub(crate) fn load(model: ShardSet, head: &Head, options: &CpuOptions) -> Result
     let begun = Instant::now();
     let waiting = Waiting::begin(&format!("loading {}", model.label()));
     let target = WeightSource::from(model.clone());
-    let hyperparams = Hyperparams::from_source(&target)?;
-    let weights = Weights::bind(&target, &hyperparams)?;
-    let bound = match head.file() {
-        Some(file) => Some(DraftHead::bind(&WeightSource::from(file.clone()), &target, &hyperparams, &weights)?),
-        None => None,
-    };
+    let backend = backend(&target, head, options)?;
     let tokenizer = cudafast_runtime::tokenizer(&target)?;
     let (template, template_fault) = match cudafast_runtime::chat_template(&target, &tokenizer) {
         Ok(template) => (template, None),
         Err(error) => (None, Some(error.into())), // a fault of chat alone: `run` goes on without
     };
-    let backend = CpuBackend::new(hyperparams, weights, bound, options)?;
     let engine = Engine::new(Box::new(backend), tokenizer, template, model.label())?;
     drop(waiting);
     let notes = Cell::new(head.note().into_iter().collect());
     Ok(Loaded { engine, model, took: begun.elapsed(), notes, template_fault: Cell::new(template_fault) })
+}
+
+/// The device side alone.
+pub(crate) fn backend(target: &WeightSource, head: &Head, options: &CpuOptions) -> Result<CpuBackend, Failure> {
+    let hyperparams = Hyperparams::from_source(target)?;
+    let weights = Weights::bind(target, &hyperparams)?;
+    let bound = match head.file() {
+        Some(file) => Some(DraftHead::bind(&WeightSource::from(file.clone()), target, &hyperparams, &weights)?),
+        None => None,
+    };
+    Ok(CpuBackend::new(hyperparams, weights, bound, options)?)
 }
 
 /// Refuses a depth that needs a head where none is. Before a model is loaded for nothing.

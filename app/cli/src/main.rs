@@ -15,17 +15,19 @@ mod load;
 mod npy;
 mod outfile;
 mod output;
+mod perplexity;
 mod progress;
 mod prompt;
 mod report;
 mod run;
 mod source;
 mod tokenize;
+mod trace;
 mod verify;
 
 use std::process::ExitCode;
 
-use crate::args::{Command, Parsed};
+use crate::args::{Command, Parsed, TraceCommand};
 
 fn main() -> ExitCode {
     let command = match args::parse() {
@@ -41,6 +43,9 @@ fn main() -> ExitCode {
         Command::Eval(args) => eval::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Completions(args) => args::completions(&args),
+        Command::Perplexity(args) => perplexity::run(&args),
+        Command::Trace(TraceCommand::Dump(args)) => trace::dump(&args),
+        Command::Trace(TraceCommand::Diff(args)) => trace::diff(&args),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

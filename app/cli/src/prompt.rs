@@ -4,6 +4,7 @@ use std::io::{BufRead, Read};
 use std::path::Path;
 
 use cudafast_runtime::{Engine, TokenId};
+use cudafast_text::{SpecialTokens, Tokenizer};
 
 use crate::args::PromptArgs;
 use crate::failure::Failure;
@@ -28,11 +29,21 @@ impl Prompt {
     /// Its tokens. Special tokens in a text are taken for what they are: who writes a raw prompt may mean them.
     pub(crate) fn tokens(&self, engine: &Engine) -> Result<Vec<TokenId>, Failure> {
         match self {
+            Prompt::Ids(_) => self.tokens_by(engine.tokenizer()),
+            Prompt::Text(text) => Ok(engine.prompt(text)?),
+        }
+    }
+
+    /// As [`tokens`](Self::tokens), where there is no engine.
+    pub(crate) fn tokens_by(&self, tokenizer: &Tokenizer) -> Result<Vec<TokenId>, Failure> {
+        match self {
             Prompt::Ids(ids) => {
-                engine.tokenizer().check_ids(ids).map_err(|source| Failure::Ids { source })?;
+                tokenizer.check_ids(ids).map_err(|source| Failure::Ids { source })?;
                 Ok(ids.clone())
             }
-            Prompt::Text(text) => Ok(engine.prompt(text)?),
+            Prompt::Text(text) => {
+                tokenizer.encode(text, SpecialTokens::Parse).map_err(|source| Failure::Encode { source })
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What was typed: a file of this folder for each family of commands.
 
 mod generate;
+mod measure;
 mod model;
 mod numbers;
 mod text;
@@ -13,6 +14,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub(crate) use self::generate::{ChatArgs, Depth, GenerateArgs, PromptArgs, RunArgs, SamplingArgs};
+pub(crate) use self::measure::{PerplexityArgs, TextOrJson, TraceCommand, TraceDiffArgs, TraceDumpArgs};
 pub(crate) use self::model::{DeviceArgs, HeadArgs, ModelArgs};
 pub(crate) use self::numbers::{EvalArgs, InspectArgs};
 pub(crate) use self::text::{DetokenizeArgs, TokenizeArgs};
@@ -54,6 +56,11 @@ pub(crate) enum Command {
     Eval(Box<EvalArgs>),
     /// Check files against a manifest of their hashes, or write one.
     Verify(VerifyArgs),
+    /// Score how well the model foretells a text.
+    Perplexity(Box<PerplexityArgs>),
+    /// Keep or compare every intermediate value of a run, to find where numbers part.
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Print a shell's completion script.
     Completions(CompletionsArgs),
 }

@@ -3,6 +3,7 @@
 
 mod commands;
 mod fixture;
+mod measure;
 mod refusals;
 mod texts;
 mod verify;

@@ -1,0 +1,148 @@
+//! `perplexity`, `bench` and `trace`: what is measured, and over what.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueEnum};
+use cudafast_runtime::MAX_DEPTH;
+
+use super::{DeviceArgs, HeadArgs, ModelArgs, PromptArgs};
+
+/// How a result is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TextOrJson {
+    /// A line for people
+    Text,
+    /// One JSON object
+    Json,
+}
+
+const PERPLEXITY_HELP: &str = "\
+Examples:
+  cudafast perplexity story.txt
+  cudafast perplexity -m DIR --ctx-tokens 4096 --stride 1024 - < story.txt
+  cudafast perplexity -m DIR -o json story.txt | jq .perplexity
+
+A window of --ctx-tokens starts every --stride tokens and scores what no window before it has scored, so every token of the
+text but the first counts exactly once. The standard error treats tokens as independent. Lower is better; figures compare
+only over one text, tokenizer, window and stride.";
+
+#[derive(Debug, Args)]
+#[command(after_help = PERPLEXITY_HELP)]
+pub(crate) struct PerplexityArgs {
+    /// The text; `-` is standard input. Special tokens in it are taken for what they are
+    #[arg(value_name = "FILE")]
+    pub(crate) text: PathBuf,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Tokens of a window. Left out: 512, or the trained context if that is less
+    #[arg(long, value_name = "N")]
+    pub(crate) ctx_tokens: Option<usize>,
+    /// Tokens from the start of one window to that of the next. Left out: half a window
+    #[arg(long, value_name = "N")]
+    pub(crate) stride: Option<usize>,
+    /// How the result is printed
+    #[arg(short, long, default_value = "text", value_name = "FORMAT")]
+    pub(crate) output: TextOrJson,
+}
+
+/// Bisects numerics.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Run a prompt and keep every intermediate value.
+    Dump(Box<TraceDumpArgs>),
+    /// Say where two traces of one prompt part; exit code 1 if they do.
+    Diff(TraceDiffArgs),
+}
+
+const TRACE_DUMP_HELP: &str = "\
+Examples:
+  cudafast trace dump --out int8.trace \"Once upon a time\"
+  cudafast trace dump --f32 --out f32.trace \"Once upon a time\"
+  cudafast trace dump --decode=7 --depth 3 --out seven.trace \"Once upon a time\"
+  cudafast trace dump -m DIR --layers 40..48 --ops gdn,residual --out part.trace --ids 1,2,3
+
+The file is one of safetensors: a tensor SEQUENCE/LAYER/OPERATION/POSITION of [rows, width] for each operation, in the order
+they ran. The draft head's block is the layer behind the last. A token of a large model takes tens of megabytes: --layers and
+--ops keep a part.";
+
+#[derive(Debug, Args)]
+#[command(after_help = TRACE_DUMP_HELP)]
+pub(crate) struct TraceDumpArgs {
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) head: HeadArgs,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Run the prompt as rounds of this many rows, 1 to 7, instead of as a prefill
+    #[arg(long, value_name = "ROWS", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = rows)]
+    pub(crate) decode: Option<usize>,
+    /// Drafts to chain behind the prompt, 0 to 6
+    #[arg(long, default_value_t = 0, value_name = "D", value_parser = drafts)]
+    pub(crate) depth: usize,
+    /// Layers to keep, as FIRST..END; the draft head's is the one behind the last. Left out: all
+    #[arg(long, value_name = "RANGE")]
+    pub(crate) layers: Option<Layers>,
+    /// Operations to keep, by the beginning of their names, separated by commas. Left out: all
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) ops: Vec<String>,
+    /// The file to write
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+}
+
+const TRACE_DIFF_HELP: &str = "\
+Examples:
+  cudafast trace diff one-thread.trace two-threads.trace
+  cudafast trace diff --tol 1e-5 prefill.trace decode.trace
+
+Rows are matched by layer, operation and position and walked in the order A was computed in, so the first difference is where
+to look. Rows that only one trace has are counted, not compared. Without --tol every bit counts; with it a difference may be
+that share of the largest value of its row in A. Ids (experts, attended tokens, table rows) must be equal.";
+
+#[derive(Debug, Args)]
+#[command(after_help = TRACE_DIFF_HELP)]
+pub(crate) struct TraceDiffArgs {
+    /// A trace
+    #[arg(value_name = "A")]
+    pub(crate) a: PathBuf,
+    /// Another trace of the same prompt
+    #[arg(value_name = "B")]
+    pub(crate) b: PathBuf,
+    /// Largest difference that passes, as a share of the row's largest value
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE", allow_negative_numbers = true, value_parser = tolerance)]
+    pub(crate) tol: f64,
+}
+
+/// Layers as they are typed.
+#[derive(Debug, Clone)]
+pub(crate) struct Layers(pub(crate) Range<usize>);
+
+impl FromStr for Layers {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let range = text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
+        range.filter(|range| !range.is_empty()).map(Layers).ok_or_else(|| "expected FIRST..END, e.g. 0..4".into())
+    }
+}
+
+fn rows(text: &str) -> Result<usize, String> {
+    let refused = || format!("expected 1 to {}", MAX_DEPTH + 1);
+    text.parse().ok().filter(|rows| (1..=MAX_DEPTH + 1).contains(rows)).ok_or_else(refused)
+}
+
+fn drafts(text: &str) -> Result<usize, String> {
+    let refused = || format!("expected 0 to {MAX_DEPTH}");
+    text.parse().ok().filter(|depth| *depth <= MAX_DEPTH).ok_or_else(refused)
+}
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    let refused = || "expected a number of at least 0".to_owned();
+    text.parse().ok().filter(|share: &f64| share.is_finite() && *share >= 0.0).ok_or_else(refused)
+}
