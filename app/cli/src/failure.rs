@@ -43,6 +43,10 @@ pub(crate) enum Failure {
     Pins(#[from] bench_pins::Error),
     #[error("{manifest}: not all of the {files} listed files are as listed: {faults}; fetch these again")]
     NotAsListed { manifest: String, files: usize, faults: String },
+    #[error("{test}: takes {tokens} tokens of context, the model was trained for {trained}; measure fewer")]
+    TestTooLong { test: String, tokens: usize, trained: usize },
+    #[error("--machine: a thread cannot be started; measure with fewer")]
+    Probe { source: io::Error },
     #[error("{}: is no whole trace: {why}; write it with `cudafast trace dump`", path.display())]
     NoTrace { path: PathBuf, why: String },
     #[error("{} and {} cannot be compared: {why}", a.display(), b.display())]

@@ -5,6 +5,7 @@
 //! variable changes what it does.
 
 mod args;
+mod bench;
 mod chat;
 mod detokenize;
 mod eval;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => eval::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Completions(args) => args::completions(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Perplexity(args) => perplexity::run(&args),
         Command::Trace(TraceCommand::Dump(args)) => trace::dump(&args),
         Command::Trace(TraceCommand::Diff(args)) => trace::diff(&args),

@@ -13,6 +13,7 @@ mod dot;
 mod gdn;
 mod head;
 mod hyper;
+pub mod machine;
 mod math;
 mod matmul;
 mod model;

@@ -7,7 +7,8 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use cudafast_runtime::MAX_DEPTH;
 
-use super::{DeviceArgs, HeadArgs, ModelArgs, PromptArgs};
+use super::model::{BackendArgs, threads};
+use super::{Depth, DeviceArgs, HeadArgs, ModelArgs, PromptArgs};
 
 /// How a result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -145,4 +146,81 @@ fn drafts(text: &str) -> Result<usize, String> {
 fn tolerance(text: &str) -> Result<f64, String> {
     let refused = || "expected a number of at least 0".to_owned();
     text.parse().ok().filter(|share: &f64| share.is_finite() && *share >= 0.0).ok_or_else(refused)
+}
+
+/// How a bench is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchOutput {
+    /// A Markdown table
+    Md,
+    /// One JSON object with every sample, machine and command
+    Json,
+    /// A line for each sample
+    Csv,
+}
+
+const BENCH_HELP: &str = "\
+Examples:
+  cudafast bench
+  cudafast bench -m DIR -p 128,512 -n 128 --depth 0,3,auto --threads 1,2
+  cudafast bench -m DIR -p 0 -n 32 --depth 0 --verify-rows 1,3,7 --machine
+  cudafast bench -m DIR -o json > docs/perf/cpu/DATE-decode.json
+
+Rows: `pp N` a prompt of N fixed pseudo-random ordinary tokens, from an empty state; `tg N` N greedy tokens behind each
+--prompt, not ended by stop tokens, without drafts, with `dD` drafts at once, or with as many as pay (`auto`); `verify K` rounds of K
+rows with pseudo-random drafts, over the time of one row where that is asked for too. Each row warms up once, then all rows
+run in turn --reps times, so that what else the machine does hits all of them.
+
+t/s is the median ± the largest distance of any repetition from it. Acceptance is that of the model's own text behind the
+prompts; on random weights it means nothing. Peak memory is the most that was resident during the row, the whole process and
+the touched part of mapped weights included. GB/s and GMAC/s are weights read and multiplied by serial tokens, counted from
+the tensors' sizes (used experts, one embedding row, hashed table rows, the head's block). --machine measures before and
+after the rows how fast this machine reads 1 GiB of memory and how fast the engine's own dots run on data in the first cache,
+takes the best pass of each, and prints which share of both the serial rows reach: what binds is the larger one.";
+
+/// What the embedded model knows by heart, and what it does not: drafts of the first are nearly all accepted.
+const PROMPTS: [&str; 2] =
+    ["Once upon a time, there was a little fox named", "The old king called his three sons and said to them,"];
+
+#[derive(Debug, Args)]
+#[command(after_help = BENCH_HELP)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) head: HeadArgs,
+    #[command(flatten)]
+    pub(crate) backend: BackendArgs,
+    /// Worker threads to measure with, at most 1024; 0 = every core
+    #[arg(long, default_value = "0", value_name = "N,..", value_delimiter = ',', value_parser = threads)]
+    pub(crate) threads: Vec<usize>,
+    /// Tokens of the prompts to measure; 0 = none
+    #[arg(short = 'p', long, default_value = "512", value_name = "N,..", value_delimiter = ',')]
+    pub(crate) prompt_tokens: Vec<usize>,
+    /// Tokens to generate, and rounds of a verify; 0 = none
+    #[arg(short = 'n', long, default_value = "128", value_name = "N,..", value_delimiter = ',')]
+    pub(crate) gen_tokens: Vec<usize>,
+    /// Drafts verified at once while generating: 0 to 6, or auto. Left out: 0, and 3 and auto with a draft head
+    #[arg(long, value_name = "D,..", value_delimiter = ',')]
+    pub(crate) depth: Vec<Depth>,
+    /// Rows of rounds to measure, 1 to 7. Left out: none
+    #[arg(long, value_name = "K,..", value_delimiter = ',', value_parser = rows)]
+    pub(crate) verify_rows: Vec<usize>,
+    /// A text that is continued; more than one may be given, and each makes its own tokens. Left out: the openings of a story
+    /// and of an old book
+    #[arg(long, default_values = PROMPTS, value_name = "TEXT")]
+    pub(crate) prompt: Vec<String>,
+    /// Measurements of each row
+    #[arg(short, long, default_value_t = 5, value_name = "N", value_parser = reps)]
+    pub(crate) reps: usize,
+    /// Also measure the machine's memory and dots, and the rows' share of both
+    #[arg(long)]
+    pub(crate) machine: bool,
+    /// How the result is printed
+    #[arg(short, long, default_value = "md", value_name = "FORMAT")]
+    pub(crate) output: BenchOutput,
+}
+
+fn reps(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|reps| (1..=1000).contains(reps)).ok_or_else(|| "expected 1 to 1000".into())
 }

@@ -14,7 +14,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub(crate) use self::generate::{ChatArgs, Depth, GenerateArgs, PromptArgs, RunArgs, SamplingArgs};
-pub(crate) use self::measure::{PerplexityArgs, TextOrJson, TraceCommand, TraceDiffArgs, TraceDumpArgs};
+pub(crate) use self::measure::{
+    BenchArgs, BenchOutput, PerplexityArgs, TextOrJson, TraceCommand, TraceDiffArgs, TraceDumpArgs,
+};
 pub(crate) use self::model::{DeviceArgs, HeadArgs, ModelArgs};
 pub(crate) use self::numbers::{EvalArgs, InspectArgs};
 pub(crate) use self::text::{DetokenizeArgs, TokenizeArgs};
@@ -58,6 +60,8 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Score how well the model foretells a text.
     Perplexity(Box<PerplexityArgs>),
+    /// Measure how fast the model runs here.
+    Bench(Box<BenchArgs>),
     /// Keep or compare every intermediate value of a run, to find where numbers part.
     #[command(subcommand)]
     Trace(TraceCommand),

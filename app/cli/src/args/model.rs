@@ -30,12 +30,26 @@ pub(crate) struct HeadArgs {
 /// How the device runs.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceArgs {
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// Worker threads on the CPU, at most 1024; 0 = every core
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = threads)]
+    threads: usize,
+}
+
+impl DeviceArgs {
+    /// What the device is asked for; refuses one this build does not have. To be asked first.
+    pub(crate) fn cpu_options(&self) -> Result<CpuOptions, Failure> {
+        self.backend.cpu_options(self.threads)
+    }
+}
+
+/// The same without the number of threads, for a command that takes several.
+#[derive(Debug, Args)]
+pub(crate) struct BackendArgs {
     /// Where to run: cpu, cuda, or cuda:N for card N
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub(crate) device: Device,
-    /// Worker threads on the CPU, at most 1024; 0 = every core
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = threads)]
-    pub(crate) threads: usize,
     /// Debug switch: f32 activations and caches instead of int8 activations and BF16 caches. Slower
     #[arg(long)]
     pub(crate) f32: bool,
@@ -44,14 +58,14 @@ pub(crate) struct DeviceArgs {
     pub(crate) hnorm: Hnorm,
 }
 
-impl DeviceArgs {
-    /// What the device is asked for; refuses one this build does not have. To be asked first.
-    pub(crate) fn cpu_options(&self) -> Result<CpuOptions, Failure> {
+impl BackendArgs {
+    /// As [`DeviceArgs::cpu_options`].
+    pub(crate) fn cpu_options(&self, threads: usize) -> Result<CpuOptions, Failure> {
         if let Device::Cuda(card) = self.device {
             return Err(Failure::NoCuda { device: format!("cuda:{card}") });
         }
         Ok(CpuOptions {
-            threads: self.threads,
+            threads,
             precision: if self.f32 { Precision::F32 } else { Precision::Int8 },
             head_norm: match self.hnorm {
                 Hnorm::Single => HeadNorm::Single,
@@ -72,7 +86,8 @@ pub(crate) enum Hnorm {
 /// More threads than any machine has cores would only hang it.
 const MAX_THREADS: usize = 1024;
 
-fn threads(text: &str) -> Result<usize, String> {
+/// A number of threads.
+pub(super) fn threads(text: &str) -> Result<usize, String> {
     let refused = || format!("expected 0 to {MAX_THREADS} (0 = every core)");
     text.parse().ok().filter(|threads| *threads <= MAX_THREADS).ok_or_else(refused)
 }

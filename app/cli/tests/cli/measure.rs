@@ -125,3 +125,81 @@ fn what_is_no_whole_trace_or_of_another_run_is_refused() {
     cli.run(&["trace", "diff", "a", "a", "--tol", "-1"]).refused(2, &["--tol"]);
     assert_eq!(cli.files(), before);
 }
+
+#[test]
+fn a_bench_has_a_row_for_each_test_and_thread_count_and_keeps_every_sample() {
+    let cli = Cli::new();
+    let line = [
+        "bench",
+        "-p",
+        "16",
+        "-n",
+        "8",
+        "-r",
+        "2",
+        "--depth",
+        "0,2,auto",
+        "--verify-rows",
+        "1,3",
+        "--threads",
+        "1,2",
+        "--prompt",
+        STORY,
+    ];
+    let with = |format: &'static str| {
+        let mut line = line.to_vec();
+        line.extend(["-o", format]);
+        cli.run(&line).ok()
+    };
+    let tests = ["pp 16", "tg 8", "tg 8 d2", "tg 8 auto", "verify 1", "verify 3"];
+    let report = with("json").json();
+    let rows = report["rows"].as_array().unwrap();
+    let named: Vec<(&str, u64)> =
+        rows.iter().map(|row| (row["test"].as_str().unwrap(), row["threads"].as_u64().unwrap())).collect();
+    let wanted: Vec<(&str, u64)> = [1, 2].iter().flat_map(|threads| tests.map(|test| (test, *threads))).collect();
+    assert_eq!(named, wanted);
+    for row in rows {
+        let samples = row["samples"].as_array().unwrap();
+        assert_eq!(samples.len(), 2);
+        let (median, spread) = (row["tok_s"]["median"].as_f64().unwrap(), row["tok_s"]["spread"].as_f64().unwrap());
+        for sample in samples {
+            let tok_s = sample["tok_s"].as_f64().unwrap();
+            assert!(tok_s > 0.0 && (tok_s - median).abs() <= spread * 1.000_001, "{row}");
+        }
+        let test = row["test"].as_str().unwrap();
+        let sum = |key: &str| samples.iter().map(|sample| sample[key].as_u64().unwrap()).sum::<u64>();
+        if test.starts_with("tg") {
+            assert_eq!(sum("tokens"), 16);
+            assert_eq!(sum("rounds") + sum("accepted"), 16, "a round commits a token and what it accepts: {row}");
+        }
+        assert_eq!(row["acceptance"].is_null(), sum("drafted") == 0);
+        assert_eq!(row["weights_bytes_s"].is_null(), !["tg 8", "verify 1"].contains(&test), "{row}");
+        assert_eq!(row["cost_of_one_row"].is_null(), !test.starts_with("verify"));
+    }
+    assert!(report["reads_per_token"]["bytes"].as_f64().unwrap() > 1e7);
+    for key in ["build", "command", "host", "model", "draft_head", "backends"] {
+        assert!(!report[key].is_null(), "{key}");
+    }
+
+    let csv = with("csv").out;
+    assert_eq!(csv.lines().count(), 1 + tests.len() * 2 * 2);
+    assert!(csv.lines().all(|line| line.split(',').count() == 15), "{csv}");
+    let table = with("md").out;
+    let widths: Vec<usize> = table.lines().take(14).map(|line| line.chars().count()).collect();
+    assert!(widths.iter().all(|width| *width == widths[0]), "{table}");
+    assert!(table.contains("median ±") && !table.contains("of read"), "{table}");
+}
+
+#[test]
+fn a_bench_that_cannot_be_measured_is_refused() {
+    let cli = Cli::new();
+    cli.run(&["bench", "--no-mtp", "--depth", "0,2"]).refused(1, &["--depth 2", "--mtp-model"]);
+    cli.run(&["bench", "-p", "5000"]).refused(1, &["pp 5000", "4096"]);
+    cli.run(&["bench", "-p", "0", "-n", "4090"]).refused(1, &["tg 4090", "4096"]);
+    cli.run(&["bench", "--prompt", ""]).refused(1, &["no tokens"]);
+    for usage in [["-r", "0"], ["--verify-rows", "8"], ["--depth", "0,7"], ["--threads", "1,x"], ["-o", "xml"]] {
+        cli.run(&["bench", usage[0], usage[1]]).refused(2, &[usage[0].trim_start_matches('-')]);
+    }
+    let nothing = cli.run(&["bench", "-p", "0", "-n", "0"]).ok();
+    assert!(!nothing.out.contains('|'), "{nothing:?}");
+}
