@@ -130,7 +130,7 @@ pub(crate) struct Trace {
 const MAX_HEADER_BYTES: u64 = 1 << 30;
 
 impl Trace {
-    /// Refuses what [`write`] did not write, and what is not whole.
+    /// Refuses what [`write()`] did not write, and what is not whole.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let shown = || path.display().to_string();
         let unreadable = |source| Failure::Read { path: shown(), source };
