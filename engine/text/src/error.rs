@@ -224,4 +224,12 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// A stop string that would end every text before it begins.
+    #[error("stop string {} of {count} is empty; give at least one character", index + 1)]
+    EmptyStopString {
+        /// Index of the string.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
 }
