@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cudafast_cpu::CpuTimeline;
 use cudafast_runtime::sampler::choose;
-use cudafast_runtime::{MAX_DEPTH, SamplerScratch, Sampling, Snapshot, Timeline};
+use cudafast_runtime::{
+    LogitEdit, MAX_DEPTH, Penalties, RoundRequest, SamplerScratch, Sampling, Snapshot, Timeline, TokenLogprobs,
+};
 use cudafast_tests::Bound;
 use cudafast_tests::oracle::Oracle;
 use cudafast_tests::prompts::fifty;
@@ -33,6 +35,50 @@ fn sampled_text_is_the_same_at_every_depth_for_one_seed() {
     }
 }
 
+/// Penalties count the drafts accepted before a row in the same round (qwen4exp.md 10), greedy or sampled.
+#[test]
+fn penalised_text_and_log_probabilities_are_the_same_at_every_depth() {
+    let bound = Bound::tiny_story();
+    let mut timeline = timeline(&bound);
+    let penalties = Penalties::new(1.4, 1.5, 0.5).unwrap();
+    let (mut drafted, mut accepted) = (0, 0);
+    for (prompt, temperature) in fifty().iter().zip([0.0, 0.5]) {
+        let sampling = sampling(temperature, 0, 0.95, 0.0, 3).with_penalties(penalties).answering_from(prompt.len());
+        let edit = LogitEdit { bias: vec![(prompt[0], 2.0), (7, -1.0)], allowed: None };
+        let mut serial = None;
+        for depth in 0..=MAX_DEPTH {
+            prefill(&mut timeline, prompt);
+            let mut tokens = vec![timeline.choose(&sampling, Some(&edit), depth).unwrap()];
+            let mut logprobs = vec![TokenLogprobs::of(timeline.last_logits(), tokens[0], 3)];
+            while tokens.len() < 32 {
+                let round = timeline
+                    .round(&RoundRequest {
+                        next_depth: depth,
+                        drafts: None,
+                        budget: 32 - tokens.len(),
+                        stop: &[],
+                        sampling: &sampling,
+                        edits: &vec![edit.clone(); MAX_DEPTH + 1],
+                        want_logits: false,
+                        top_logprobs: Some(3),
+                    })
+                    .unwrap();
+                tokens.extend(&round.committed[1..]);
+                tokens.push(round.next);
+                logprobs.extend(round.logprobs);
+                (drafted, accepted) = (drafted + round.drafted, accepted + round.accepted);
+            }
+            assert_eq!(logprobs.len(), tokens.len());
+            let serial = serial.get_or_insert_with(|| (tokens.clone(), logprobs.clone()));
+            assert!((&tokens, &logprobs) == (&serial.0, &serial.1), "temperature {temperature}, depth {depth}");
+        }
+        // So that the test is of penalties at all: without them the text is another.
+        let plain = generate(&mut timeline, prompt, 32, 0, &self::sampling(temperature, 0, 0.95, 0.0, 3));
+        assert_ne!(serial.unwrap().0, plain.tokens);
+    }
+    assert!(accepted > 20 && accepted < drafted, "{accepted} of {drafted} drafts accepted");
+}
+
 const DRAWS: u64 = 20_000;
 
 type Histogram = HashMap<u32, f64>;
@@ -50,19 +96,21 @@ fn serial_draws(
     timeline.choose(&greedy, None, 0).unwrap();
     let first_row = round(timeline, &greedy, None, 0, 1).logits;
     let after_first = timeline.snapshot();
-    let position = timeline.position();
+    // Without penalties the past is only as many tokens.
+    let past = vec![0; timeline.position() + 1];
+    let (before_first, before_second) = (&past[1..], &past[..]);
     let mut second_rows: HashMap<u32, Vec<f32>> = HashMap::new();
     let mut counts = [Histogram::new(), Histogram::new()];
     let mut scratch = SamplerScratch::default();
     let (temperature, top_k, top_p, min_p) = setting;
     for seed in seeds {
         let sampling = sampling(temperature, top_k, top_p, min_p, seed);
-        let first = choose(&first_row, None, &sampling, position, &mut scratch).unwrap();
+        let first = choose(&first_row, None, &sampling, before_first, &mut scratch).unwrap();
         let row = second_rows.entry(first).or_insert_with(|| {
             timeline.restore(&after_first).unwrap();
             feed(timeline, first)
         });
-        let second = choose(row, None, &sampling, position + 1, &mut scratch).unwrap();
+        let second = choose(row, None, &sampling, before_second, &mut scratch).unwrap();
         for (counts, token) in counts.iter_mut().zip([first, second]) {
             *counts.entry(token).or_insert(0.0) += 1.0;
         }

@@ -96,6 +96,7 @@ fn every_speculative_round_at_depths_one_to_six_equals_the_oracle() {
                         sampling: &Sampling::greedy(),
                         edits: &[],
                         want_logits: false,
+                        top_logprobs: None,
                     };
                     let round = timeline.round(&request).unwrap();
                     assert_eq!(round.drafted, drafts.len());

@@ -66,7 +66,7 @@ impl Chat<'_> {
         self.messages.push(json!({ "role": "user", "content": message }));
         let tokens = engine.chat_prompt(&self.messages, &run::render_options(self.args.think))?;
         let work = Work::begin();
-        let answer = match run::answer(engine, &mut self.session, &tokens, &self.options, true, &work.cancel) {
+        let answer = match run::answer(&mut self.session, &tokens, &self.options, true, &work.cancel) {
             Err(failure @ Failure::Session(cudafast_runtime::Error::PromptTooLong { .. })) => {
                 self.messages.pop();
                 output::note(&format!("{}; or /reset the conversation", failure.one_line()));
@@ -76,7 +76,7 @@ impl Chat<'_> {
         };
         output::text("\n")?;
         self.messages.push(assistant(&answer.text, self.args.think));
-        output::note(&report::summary(&answer.generation, &self.plan));
+        output::note(&report::summary(&answer, &self.plan));
         work.check()
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cudafast_cpu::{CpuBackend, CpuOptions};
 use cudafast_gguf::ShardSet;
 use cudafast_model::{DraftHead, Hyperparams, MemoryPlan, WeightSource, Weights};
-use cudafast_runtime::{Engine, GenerateOptions, Sampling, Session, SessionOptions};
+use cudafast_runtime::{Engine, GenerateOptions, Penalties, Sampling, Session, SessionOptions};
 
 use crate::args::{Depth, GenerateArgs, HeadArgs, ModelArgs, SamplingArgs};
 use crate::failure::Failure;
@@ -126,7 +126,10 @@ impl Loaded {
         Ok(GenerateOptions {
             max_tokens: args.max_tokens,
             stop: self.engine.stop_tokens(),
+            stop_strings: args.stop.clone(),
             sampling: self.sampling(&args.sampling)?,
+            logit_bias: args.sampling.logit_bias.iter().map(|bias| (bias.0, bias.1)).collect(),
+            top_logprobs: None,
             depth: args.depth.into(),
         })
     }
@@ -146,7 +149,8 @@ impl Loaded {
             Some(top_p) => top_p,
             None => file.f32_opt("general.sampling.top_p")?.unwrap_or(1.0),
         };
-        Ok(Sampling::new(temperature, top_k, top_p, args.min_p, args.seed)?)
+        let penalties = Penalties::new(args.repeat_penalty, args.presence_penalty, args.frequency_penalty)?;
+        Ok(Sampling::new(temperature, top_k, top_p, args.min_p, args.seed)?.with_penalties(penalties))
     }
 }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use cudafast_model::MemoryPlan;
-use cudafast_runtime::{Finish, Generation, RoundStat, Timings};
+use cudafast_runtime::{Finish, Generation, RoundStat, Timings, TokenId};
+use cudafast_text::Tokenizer;
 use serde::Serialize;
 
 /// Drafting of a generation; stable for other programs.
@@ -22,6 +23,23 @@ struct RoundReport {
     position: usize,
     drafted: usize,
     accepted: usize,
+}
+
+/// Log-probabilities of a token; stable for other programs.
+#[derive(Debug, Serialize)]
+pub(crate) struct LogprobsReport {
+    id: TokenId,
+    /// Its text; what is no whole character is replaced.
+    token: String,
+    logprob: f32,
+    top: Vec<TopReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct TopReport {
+    id: TokenId,
+    token: String,
+    logprob: f32,
 }
 
 /// Times of a generation in milliseconds; stable for other programs.
@@ -66,6 +84,22 @@ impl RoundsReport {
     }
 }
 
+impl LogprobsReport {
+    /// One entry per token.
+    pub(crate) fn of(generation: &Generation, tokenizer: &Tokenizer) -> Vec<Self> {
+        let text = |id: TokenId| tokenizer.decode(&[id]);
+        let top = |&(id, logprob): &(TokenId, f32)| TopReport { id, token: text(id), logprob };
+        let tokens = generation.tokens.iter().zip(&generation.logprobs);
+        let each = tokens.map(|(&id, logprobs)| Self {
+            id,
+            token: text(id),
+            logprob: logprobs.logprob,
+            top: logprobs.top.iter().map(top).collect(),
+        });
+        each.collect()
+    }
+}
+
 impl TimingsReport {
     pub(crate) fn of(timings: &Timings, load: Duration) -> Self {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -98,6 +132,7 @@ impl MemoryReport {
 pub(crate) fn finish_word(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop => "stop",
+        Finish::StopString(_) => "stop_string",
         Finish::Length => "length",
         Finish::Cancelled => "cancelled",
         Finish::ContextFull => "context_full",
@@ -123,7 +158,7 @@ pub(crate) fn summary(generation: &Generation, plan: &MemoryPlan) -> String {
     };
     line += &format!(", memory {:.1} MiB", plan.total() as f64 / f64::from(1 << 20));
     line += match generation.finish {
-        Finish::Stop | Finish::Length => "",
+        Finish::Stop | Finish::StopString(_) | Finish::Length => "",
         Finish::Cancelled => "; cancelled",
         Finish::ContextFull => "; the context is full, raise --ctx-tokens",
     };
@@ -150,7 +185,8 @@ mod tests {
     fn generation(rounds: &[(usize, usize)]) -> Generation {
         let rounds = rounds.iter().map(|r| RoundStat { position: 0, drafted: r.0, accepted: r.1 }).collect();
         let timings = Timings { decode_tokens: 30, decode: Duration::from_millis(500), ..Timings::default() };
-        Generation { tokens: vec![1; 31], finish: Finish::Length, rounds, timings }
+        let (tokens, text, logprobs) = (vec![1; 31], String::new(), Vec::new());
+        Generation { tokens, text, logprobs, finish: Finish::Length, rounds, timings }
     }
 
     #[test]

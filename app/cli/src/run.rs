@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use cudafast_model::MemoryPlan;
-use cudafast_runtime::{CancelFlag, Engine, GenEvent, GenerateOptions, Generation, Session, TokenId};
+use cudafast_runtime::{CancelFlag, GenEvent, GenerateOptions, Generation, Session, TokenId};
 use cudafast_text::RenderOptions;
 use serde::Serialize;
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::load::{self, Loaded};
 use crate::output;
 use crate::progress::Waiting;
 use crate::prompt::Prompt;
-use crate::report::{self, MemoryReport, RoundsReport, TimingsReport};
+use crate::report::{self, LogprobsReport, MemoryReport, RoundsReport, TimingsReport};
 
 /// The object of `--json`; stable for other programs.
 #[derive(Serialize)]
@@ -28,6 +28,9 @@ struct RunReport<'a> {
     /// The stop token and other control tokens left out.
     text: &'a str,
     finish: &'static str,
+    /// With --logprobs, one entry per token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<Vec<LogprobsReport>>,
     rounds: RoundsReport,
     timings: TimingsReport,
     memory: MemoryReport,
@@ -50,15 +53,17 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.ignore_stop {
         options.stop.clear();
     }
+    options.top_logprobs = args.logprobs;
     let ctx_tokens = ctx_tokens(&loaded, args.generate.ctx_tokens, &tokens, options.max_tokens);
     let (mut session, plan) = loaded.open_session(ctx_tokens, 0)?;
     let work = Work::begin();
-    let answer = answer(engine, &mut session, &tokens, &options, !args.json, &work.cancel)?;
+    let generation = answer(&mut session, &tokens, &options, !args.json, &work.cancel)?;
     if args.json {
-        print_json(&loaded, tokens.len(), &answer, &plan)?;
+        let logprobs = args.logprobs.map(|_| LogprobsReport::of(&generation, engine.tokenizer()));
+        print_json(&loaded, tokens.len(), &generation, logprobs, &plan)?;
     } else {
         output::text("\n")?;
-        output::note(&report::summary(&answer.generation, &plan));
+        output::note(&report::summary(&generation, &plan));
     }
     work.check()
 }
@@ -69,15 +74,21 @@ fn ctx_tokens(loaded: &Loaded, asked: Option<usize>, prompt: &[TokenId], max_tok
     asked.unwrap_or_else(|| prompt.len().saturating_add(max_tokens).clamp(1, loaded.trained_tokens()))
 }
 
-fn print_json(loaded: &Loaded, prompt_tokens: usize, answer: &Answer, plan: &MemoryPlan) -> Result<(), Failure> {
-    let generation = &answer.generation;
+fn print_json(
+    loaded: &Loaded,
+    prompt_tokens: usize,
+    generation: &Generation,
+    logprobs: Option<Vec<LogprobsReport>>,
+    plan: &MemoryPlan,
+) -> Result<(), Failure> {
     output::json(&RunReport {
         model: loaded.engine.label(),
         backend: loaded.engine.backend().describe(),
         prompt_tokens,
         tokens: &generation.tokens,
-        text: &answer.text,
+        text: &generation.text,
         finish: report::finish_word(generation.finish),
+        logprobs,
         rounds: RoundsReport::of(generation),
         timings: TimingsReport::of(&generation.timings, loaded.took),
         memory: MemoryReport::of(plan),
@@ -89,46 +100,31 @@ pub(crate) fn render_options(think: bool) -> RenderOptions {
     RenderOptions { add_generation_prompt: true, enable_thinking: Some(think), ..RenderOptions::default() }
 }
 
-/// A generation and its text.
-pub(crate) struct Answer {
-    pub(crate) generation: Generation,
-    pub(crate) text: String,
-}
-
-/// Generates, and prints characters as they are complete if `show`.
+/// Generates, and prints text as it is known if `show`.
 pub(crate) fn answer(
-    engine: &Engine,
     session: &mut Session,
     prompt: &[TokenId],
     options: &GenerateOptions,
     show: bool,
     cancel: &CancelFlag,
-) -> Result<Answer, Failure> {
-    let mut decoder = engine.tokenizer().stream().hiding_special();
-    let mut text = String::new();
+) -> Result<Generation, Failure> {
     let mut closed = None;
     let mut waiting = Some(Waiting::begin(&format!("reading {} tokens", prompt.len())));
     let generation = session.generate(prompt, options, cancel, &mut |event| {
         if matches!(event, GenEvent::Prefilled(_)) {
             waiting = (!show).then(|| Waiting::begin("generating"));
         }
-        let GenEvent::Token { id, stop: false, .. } = event else { return ControlFlow::Continue(()) };
-        let piece = decoder.push(id);
-        text.push_str(&piece);
-        if show && !piece.is_empty() && closed.is_none() {
-            closed = output::text(&piece).err();
+        let (GenEvent::Token { text, .. } | GenEvent::End { text, .. }) = event else {
+            return ControlFlow::Continue(());
+        };
+        if show && !text.is_empty() && closed.is_none() {
+            closed = output::text(text).err();
         }
         if closed.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     drop(waiting); // off the line that the text or an error will take
-    let generation = generation?;
-    let rest = decoder.finish();
-    if let Some(failure) = closed {
-        return Err(failure);
+    match closed {
+        Some(failure) => Err(failure),
+        None => Ok(generation?),
     }
-    if show && !rest.is_empty() {
-        output::text(&rest)?;
-    }
-    text.push_str(&rest);
-    Ok(Answer { generation, text })
 }

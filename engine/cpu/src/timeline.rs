@@ -6,7 +6,7 @@ use cudafast_model::{DraftHead, Hyperparams};
 use cudafast_runtime::sampler::choose;
 use cudafast_runtime::{
     BackendError, CHUNK_TOKENS, CancelFlag, LogitEdit, LogitRows, MAX_DEPTH, Round, RoundRequest, SamplerScratch,
-    Sampling, Snapshot, Timeline, TokenId,
+    Sampling, Snapshot, Timeline, TokenId, TokenLogprobs,
 };
 
 use crate::head;
@@ -280,7 +280,7 @@ impl Timeline for CpuTimeline {
             });
         }
         let row = self.logits.len() - self.model.hp.vocab;
-        let token = choose(&self.logits[row..], edit, sampling, self.tokens.len(), &mut self.sampler)?;
+        let token = choose(&self.logits[row..], edit, sampling, &self.tokens, &mut self.sampler)?;
         self.pending = Some(token);
         self.seed_and_draft(&[token], depth);
         Ok(token)
@@ -315,7 +315,8 @@ impl Timeline for CpuTimeline {
         let choice = loop {
             let row = &logits[accepted * model.hp.vocab..(accepted + 1) * model.hp.vocab];
             let edit = request.edits.get(accepted);
-            let token = match choose(row, edit, request.sampling, position + accepted + 1, &mut self.sampler) {
+            let before = &self.tokens[..position + accepted + 1];
+            let token = match choose(row, edit, request.sampling, before, &mut self.sampler) {
                 Ok(token) => token,
                 Err(e) => break Err(e),
             };
@@ -336,6 +337,8 @@ impl Timeline for CpuTimeline {
         self.pending = Some(next);
         let mut followers = drafts[..accepted].to_vec();
         followers.push(next);
+        let rows = self.logits.chunks_exact(model.hp.vocab).zip(&followers);
+        let logprobs = request.top_logprobs.map(|top| rows.map(|(row, id)| TokenLogprobs::of(row, *id, top)).collect());
         self.seed_and_draft(&followers, request.next_depth);
         Ok(Round {
             position,
@@ -345,6 +348,7 @@ impl Timeline for CpuTimeline {
             next,
             drafts: self.drafts.clone(),
             logits: if request.want_logits { self.logits.clone() } else { Vec::new() },
+            logprobs: logprobs.unwrap_or_default(),
         })
     }
 

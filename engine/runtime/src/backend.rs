@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudafast_model::{Hyperparams, MemoryPlan};
 
+use crate::logprobs::TokenLogprobs;
 use crate::sampler::Sampling;
 use crate::snapshot::Snapshot;
 
@@ -136,12 +137,16 @@ pub struct RoundRequest<'a> {
     pub budget: usize,
     /// Acceptance ends behind one of these. Empty: never.
     pub stop: &'a [TokenId],
-    /// How every row's token is chosen.
+    /// How every row's token is chosen. Penalties see the row's own past: the tokens in the state, the pending one and the
+    /// drafts accepted before the row. A device keeps counts for `tokens[answer_from..]` and for all, adds a row's drafts to
+    /// them while it verifies, and counts anew when `answer_from` changes.
     pub sampling: &'a Sampling,
     /// Edits per row (row 0 chooses the token after `fed`); missing rows have none.
     pub edits: &'a [LogitEdit],
     /// Hand out the logits of the kept rows.
     pub want_logits: bool,
+    /// Hand out the log-probability of every row's token and of this many most likely ones.
+    pub top_logprobs: Option<usize>,
 }
 
 /// What one round did.
@@ -161,6 +166,8 @@ pub struct Round {
     pub drafts: Vec<TokenId>,
     /// `committed.len()` rows of `vocab` logits, unedited, where asked for; else empty.
     pub logits: Vec<f32>,
+    /// Of the token chosen by each committed row, the last that of `next`, where asked for; else empty.
+    pub logprobs: Vec<TokenLogprobs>,
 }
 
 /// A loaded model on one device.

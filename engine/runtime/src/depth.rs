@@ -22,6 +22,13 @@ pub enum DepthPolicy {
     },
 }
 
+impl Default for DepthPolicy {
+    /// Serial.
+    fn default() -> Self {
+        Self::Fixed(0)
+    }
+}
+
 impl DepthPolicy {
     /// The deepest draft this policy may ask for.
     pub fn max(&self) -> usize {

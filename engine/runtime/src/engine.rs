@@ -105,7 +105,8 @@ impl Engine {
         }
         let timeline = self.backend.open(&TimelineOptions { ctx_tokens: found })?;
         let vocab = self.backend.hyperparams().vocab;
-        Ok(Session::new(timeline, options, vocab, self.backend.has_draft_head(), self.allowed.as_deref()))
+        let (tokenizer, head) = (self.tokenizer.clone(), self.backend.has_draft_head());
+        Ok(Session::new(timeline, tokenizer, options, vocab, head, self.allowed.as_deref()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the runtime refuses.
 
-use crate::backend::BackendError;
+use crate::backend::{BackendError, TokenId};
 
 /// Why a session could not do what was asked. Unless said otherwise the session is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +14,36 @@ pub enum Error {
         found: f32,
         /// What is allowed.
         wanted: &'static str,
+    },
+    /// A bias past what a request may add.
+    #[error("--logit-bias {id}={found}: expected a number from -100 to 100")]
+    InvalidBias {
+        /// The token.
+        id: TokenId,
+        /// What was given.
+        found: f32,
+    },
+    /// A bias on what is never chosen.
+    #[error("--logit-bias {id}: this id stands for no token; ids are below {vocab}, see `cudafast tokenize`")]
+    UnknownBiasId {
+        /// The id.
+        id: TokenId,
+        /// Vocabulary size.
+        vocab: usize,
+    },
+    /// A stop string that cannot be one.
+    #[error("--stop: cannot be used")]
+    StopString {
+        /// What is wrong with it.
+        source: cudafast_text::Error,
+    },
+    /// More alternatives than a request may ask for.
+    #[error("--logprobs {found}: expected 0..={max}")]
+    InvalidLogprobs {
+        /// What was given.
+        found: usize,
+        /// The most.
+        max: usize,
     },
     /// A draft depth no round can have.
     #[error("--depth {found}: expected 0..={max}")]

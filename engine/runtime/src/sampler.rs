@@ -1,24 +1,30 @@
 //! Choosing a token from a row of logits.
 //!
-//! The order is: bias, mask, temperature, top-k, top-p, min-p, then one draw. Temperature 0 stops after the mask and takes
-//! the largest logit, the lowest id where several are equal.
+//! The order is: bias, penalties, mask, temperature, top-k, top-p, min-p, then one draw. Temperature 0 stops after the mask and
+//! takes the largest logit, the lowest id where several are equal. Of the penalties the one on repetition comes first and
+//! counts prompt and answer, those on presence and frequency count the answer alone.
 //!
 //! # Why drafting cannot change sampled text
 //!
 //! The draw for position `i` inverts the cumulative distribution at `u(seed, i)`, a pure function of the seed and of the
-//! position, never of how many draws came before. The token at a position is therefore a function of its logits, the seed
-//! and the position alone. A round computes each verified row's logits with the bits of a serial step (design 3.2), chooses
-//! each row's token by this function, and accepts a draft exactly when it is that token; so the text with drafting is the
-//! text without, token for token, and its distribution is the serial one.
+//! position, never of how many draws came before. Penalties count the tokens before the position, those verified in the same
+//! round among them (qwen4exp.md 10), and nothing else. The token at a position is therefore a function of its logits, the
+//! seed, the position and the tokens before it. A round computes each verified row's logits with the bits of a serial step
+//! (design 3.2), chooses each row's token by this function, and accepts a draft exactly when it is that token; so the text
+//! with drafting is the text without, token for token, and its distribution is the serial one.
 //!
 //! This is also the rule of qwen4exp.md 10 for greedy (one-hot) drafts. With `X ~ p` the chosen token, draft `d` is accepted
 //! with probability `P(X = d) = p(d)`, and when it is rejected the token that stands in its place is distributed as `X`
 //! given `X != d`: a draw from `p` with `d` removed and the rest normalised.
 
+mod penalties;
+
 use std::cmp::Ordering;
 
 use crate::backend::{BackendError, LogitEdit, TokenId};
 use crate::error::Error;
+use penalties::Occurrences;
+pub use penalties::Penalties;
 
 /// How tokens are chosen. Checked by [`Sampling::new`].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,6 +34,8 @@ pub struct Sampling {
     top_p: f32,
     min_p: f32,
     seed: u64,
+    penalties: Penalties,
+    answer_from: usize,
 }
 
 impl Sampling {
@@ -43,11 +51,22 @@ impl Sampling {
         if !(0.0..=1.0).contains(&min_p) {
             return refuse("--min-p", min_p, "a number from 0 to 1 (0 is off)");
         }
-        Ok(Self { temperature, top_k, top_p, min_p, seed })
+        Ok(Self { temperature, top_k, top_p, min_p, seed, ..Self::greedy() })
     }
     /// Always the largest logit.
     pub const fn greedy() -> Self {
-        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0 }
+        let penalties = Penalties::OFF;
+        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0, penalties, answer_from: 0 }
+    }
+    /// The same with other penalties.
+    #[must_use]
+    pub fn with_penalties(self, penalties: Penalties) -> Self {
+        Self { penalties, ..self }
+    }
+    /// The same for an answer whose first token takes this position. A session sets it for each of its answers.
+    #[must_use]
+    pub fn answering_from(self, position: usize) -> Self {
+        Self { answer_from: position, ..self }
     }
     /// Whether the largest logit is taken, no draw made.
     pub fn is_greedy(&self) -> bool {
@@ -73,11 +92,27 @@ impl Sampling {
     pub fn seed(&self) -> u64 {
         self.seed
     }
+    /// On what was said already.
+    pub fn penalties(&self) -> &Penalties {
+        &self.penalties
+    }
+    /// Position of the answer's first token: penalties on presence and frequency count from here.
+    pub fn answer_from(&self) -> usize {
+        self.answer_from
+    }
 }
 
-/// Buffers of [`choose`], kept between calls so that a row costs no allocation.
+impl Default for Sampling {
+    fn default() -> Self {
+        Self::greedy()
+    }
+}
+
+/// Buffers and counts of [`choose`], kept between calls so that a row costs no allocation and only what is new is counted.
+/// What they hold never changes a choice.
 #[derive(Debug, Clone, Default)]
 pub struct SamplerScratch {
+    seen: Occurrences,
     edited: Vec<f32>,
     candidates: Vec<Candidate>,
     weights: Vec<f64>,
@@ -96,20 +131,23 @@ impl Candidate {
     }
 }
 
-/// The token of one row. `position` is the index the chosen token takes in the sequence: 1 + the row's own position.
+/// The token of one row. `before` is all that precedes it, the row's own token last, so its length is the position the chosen
+/// token takes.
 ///
 /// NaN and minus infinity are never chosen. Errors are [`BackendError::Misuse`]: an edit that names an id outside the row, a
 /// mask of another length, or no id left to choose (all masked, or no logit is a number). Cost: one pass over the row when
-/// greedy or with `top_k`; about two, with an exponential per id, otherwise.
+/// greedy or with `top_k`; about two, with an exponential per id, otherwise. Penalties add a comparison of `before` with that
+/// of the last call and a step for each different token in it.
 pub fn choose(
     logits: &[f32],
     edit: Option<&LogitEdit>,
     sampling: &Sampling,
-    position: usize,
+    before: &[TokenId],
     scratch: &mut SamplerScratch,
 ) -> Result<TokenId, BackendError> {
-    let SamplerScratch { edited, candidates, weights } = scratch;
-    let row = apply_edit(logits, edit, edited)?;
+    let SamplerScratch { seen, edited, candidates, weights } = scratch;
+    let row = prepare(logits, edit, sampling, before, seen, edited)?;
+    let position = before.len();
     let nothing = || misuse(format!("position {position}: no id is allowed and has a logit above minus infinity"));
     if sampling.is_greedy() {
         return argmax(row).ok_or_else(nothing);
@@ -124,9 +162,10 @@ pub fn distribution(
     logits: &[f32],
     edit: Option<&LogitEdit>,
     sampling: &Sampling,
+    before: &[TokenId],
 ) -> Result<Vec<(TokenId, f32)>, BackendError> {
-    let SamplerScratch { mut edited, mut candidates, mut weights } = SamplerScratch::default();
-    let row = apply_edit(logits, edit, &mut edited)?;
+    let SamplerScratch { mut seen, mut edited, mut candidates, mut weights } = SamplerScratch::default();
+    let row = prepare(logits, edit, sampling, before, &mut seen, &mut edited)?;
     if sampling.is_greedy() {
         return Ok(argmax(row).map(|id| (id, 1.0)).into_iter().collect());
     }
@@ -169,21 +208,32 @@ fn misuse(why: String) -> BackendError {
     BackendError::Misuse { call: "choose", why }
 }
 
-/// The row after bias and mask: `logits` itself where there is no edit. A masked id becomes minus infinity.
-fn apply_edit<'a>(
+/// The row after bias, penalties and mask: `logits` itself where there is none of them. A masked id becomes minus infinity.
+fn prepare<'a>(
     logits: &'a [f32],
     edit: Option<&LogitEdit>,
+    sampling: &Sampling,
+    before: &[TokenId],
+    seen: &mut Occurrences,
     edited: &'a mut Vec<f32>,
 ) -> Result<&'a [f32], BackendError> {
-    let Some(edit) = edit.filter(|e| !e.bias.is_empty() || e.allowed.is_some()) else { return Ok(logits) };
+    let penalties = sampling.penalties;
+    let edit = edit.filter(|e| !e.bias.is_empty() || e.allowed.is_some());
+    if edit.is_none() && penalties.is_off() {
+        return Ok(logits);
+    }
     edited.clear();
     edited.extend_from_slice(logits);
-    for &(id, bias) in &edit.bias {
+    for &(id, bias) in edit.map_or(&[][..], |edit| &edit.bias) {
         let vocab = logits.len();
         let logit = edited.get_mut(id as usize).ok_or(BackendError::TokenOutsideVocabulary { id, vocab })?;
         *logit += bias;
     }
-    if let Some(allowed) = &edit.allowed {
+    if !penalties.is_off() {
+        seen.follow(before, sampling.answer_from);
+        seen.penalise(edited, &penalties);
+    }
+    if let Some(allowed) = edit.and_then(|edit| edit.allowed.as_ref()) {
         if allowed.len() != logits.len().div_ceil(32) {
             let (found, wanted) = (allowed.len(), logits.len().div_ceil(32));
             return Err(misuse(format!("the mask has {found} words, {wanted} cover the vocabulary")));

@@ -1,16 +1,18 @@
 //! One timeline of tokens: prefix reuse and generation.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use cudafast_text::Tokenizer;
 
 use crate::backend::{
-    BackendError, CHUNK_TOKENS, CancelFlag, LogitEdit, LogitRows, MAX_DEPTH, Round, RoundRequest, Timeline, TokenId,
+    BackendError, CHUNK_TOKENS, CancelFlag, LogitEdit, LogitRows, MAX_DEPTH, RoundRequest, Timeline, TokenId,
 };
 use crate::depth::{DepthChooser, DepthPolicy, RoundCost};
 use crate::error::Error;
+use crate::generation::{Finish, GenEvent, GenerateOptions, Generation, Prefill, RoundStat, Run};
+use crate::logprobs::TokenLogprobs;
 use crate::prefix::{SnapshotStore, Start};
-use crate::sampler::Sampling;
-use crate::timings::{Stopwatch, Timings};
 
 /// How a session is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,105 +23,18 @@ pub struct SessionOptions {
     pub snapshots: usize,
 }
 
-/// What to generate.
-#[derive(Debug, Clone)]
-pub struct GenerateOptions {
-    /// Most tokens, the stop token included.
-    pub max_tokens: usize,
-    /// Ids that end the answer. Empty: only the length does.
-    pub stop: Vec<TokenId>,
-    /// How tokens are chosen.
-    pub sampling: Sampling,
-    /// How many drafts a round verifies. Speed only.
-    pub depth: DepthPolicy,
-}
-
-/// What a generation tells while it runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GenEvent {
-    /// The prompt is in the state.
-    Prefilled(Prefill),
-    /// A token is known.
-    Token {
-        /// The token.
-        id: TokenId,
-        /// Its index in the sequence, the prompt included.
-        position: usize,
-        /// It is a stop id: the last event, and no part of the text.
-        stop: bool,
-    },
-}
-
-/// How a prompt got into the state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Prefill {
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
-    /// Those that were not run, because the state or a snapshot held them.
-    pub cached_tokens: usize,
-    /// Time it took.
-    pub took: Duration,
-}
-
-/// Why a generation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finish {
-    /// The last token is a stop id.
-    Stop,
-    /// `max_tokens` are there.
-    Length,
-    /// The flag was raised, or the receiver of events said so.
-    Cancelled,
-    /// The context is full.
-    ContextFull,
-}
-
-/// Drafts of one round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RoundStat {
-    /// Position of the first token it committed.
-    pub position: usize,
-    /// Drafts verified.
-    pub drafted: usize,
-    /// Drafts accepted.
-    pub accepted: usize,
-}
-
-/// What came of [`Session::generate`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Generation {
-    /// Every token the receiver of events was given, in order; the last is the stop id where `finish` is [`Finish::Stop`].
-    pub tokens: Vec<TokenId>,
-    /// Why it ended.
-    pub finish: Finish,
-    /// One entry per round.
-    pub rounds: Vec<RoundStat>,
-    /// Times and counts.
-    pub timings: Timings,
-}
-
-impl Generation {
-    /// Drafts verified.
-    pub fn drafted(&self) -> usize {
-        self.rounds.iter().map(|r| r.drafted).sum()
-    }
-    /// Drafts accepted.
-    pub fn accepted(&self) -> usize {
-        self.rounds.iter().map(|r| r.accepted).sum()
-    }
-}
-
 /// One timeline of tokens with all state between them, opened by [`Engine::open_session`](crate::Engine::open_session).
 pub struct Session {
     timeline: Box<dyn Timeline>,
+    tokenizer: Tokenizer,
     ctx_tokens: usize,
     vocab: usize,
     has_draft_head: bool,
     snapshots: SnapshotStore,
     /// Kept between generations: what rounds cost is learnt once.
     depth: DepthChooser,
-    /// For every row of a round; empty where every id may be chosen.
-    edits: Vec<LogitEdit>,
+    /// One bit per id that may be chosen; `None` where all may.
+    allowed: Option<Vec<u32>>,
     /// The state has the bits of a cold run of its tokens: every row came from a prefill that began at a multiple of
     /// [`CHUNK_TOKENS`]. Only such a state is worth a snapshot.
     cold: bool,
@@ -128,20 +43,21 @@ pub struct Session {
 impl Session {
     pub(crate) fn new(
         timeline: Box<dyn Timeline>,
+        tokenizer: Tokenizer,
         options: &SessionOptions,
         vocab: usize,
         has_draft_head: bool,
         allowed: Option<&[u32]>,
     ) -> Self {
-        let edit = |mask: &[u32]| LogitEdit { bias: Vec::new(), allowed: Some(mask.to_vec()) };
         Self {
             timeline,
+            tokenizer,
             ctx_tokens: options.ctx_tokens,
             vocab,
             has_draft_head,
             snapshots: SnapshotStore::new(options.snapshots),
             depth: DepthChooser::default(),
-            edits: allowed.map(|mask| vec![edit(mask); MAX_DEPTH + 1]).unwrap_or_default(),
+            allowed: allowed.map(<[u32]>::to_vec),
             cold: true,
         }
     }
@@ -223,8 +139,10 @@ impl Session {
         }
     }
 
-    /// [`continue_with`](Self::continue_with) the prompt, then tokens until a stop id, `max_tokens`, a full context, a raised
-    /// flag or `Break` from `sink`. Tokens reach `sink` as soon as they are known; what they are does not depend on `depth`.
+    /// [`continue_with`](Self::continue_with) the prompt, then tokens until a stop id, a stop string, `max_tokens`, a full
+    /// context, a raised flag or `Break` from `sink`. Tokens reach `sink` as soon as they are known, text as soon as it can be no
+    /// part of a stop string; what they are does not depend on `depth`, nor do log-probabilities. Unless there is an error,
+    /// [`GenEvent::End`] is the last event, also after a `Break`.
     ///
     /// Afterwards the state holds the prompt and every token handed out but the last, whatever `depth` was and however it
     /// ended: what follows does not depend on drafting either. A refused prompt or option leaves the session as it was; a
@@ -234,11 +152,12 @@ impl Session {
         prompt: &[TokenId],
         options: &GenerateOptions,
         cancel: &CancelFlag,
-        sink: &mut dyn FnMut(GenEvent) -> ControlFlow<()>,
+        sink: &mut dyn FnMut(GenEvent<'_>) -> ControlFlow<()>,
     ) -> Result<Generation, Error> {
         self.check_prompt(prompt)?;
+        options.check(&self.tokenizer, self.vocab)?;
+        let mut run = Run::new(options, &self.tokenizer, sink)?;
         self.use_depth_policy(options.depth)?;
-        let mut run = Run::new(options, sink);
         let prefill = match self.continue_with(prompt, cancel) {
             Ok(prefill) => prefill,
             Err(Error::Backend(BackendError::Cancelled { .. })) => return Ok(run.end(Finish::Cancelled)),
@@ -268,6 +187,12 @@ impl Session {
         Ok(())
     }
 
+    /// For every row of a round; empty where there is neither bias nor mask.
+    fn edits(&self, options: &GenerateOptions) -> Vec<LogitEdit> {
+        let edit = LogitEdit { bias: options.logit_bias.clone(), allowed: self.allowed.clone() };
+        if edit == LogitEdit::default() { Vec::new() } else { vec![edit; MAX_DEPTH + 1] }
+    }
+
     fn decode(
         &mut self,
         prompt_tokens: usize,
@@ -275,13 +200,16 @@ impl Session {
         cancel: &CancelFlag,
         run: &mut Run<'_>,
     ) -> Result<Finish, Error> {
+        let sampling = options.sampling.answering_from(prompt_tokens);
+        let edits = self.edits(options);
         // A budget of rows commits as many tokens and hands out as many: its last row chooses one that is not run. So it has
         // use for one draft less, both of the request and of the context.
         let room = self.ctx_tokens - self.timeline.position();
         let depth = self.depth.depth().min((options.max_tokens - 1).min(room).saturating_sub(1));
-        let first = self.timeline.choose(&options.sampling, self.edits.first(), depth)?;
+        let first = self.timeline.choose(&sampling, edits.first(), depth)?;
+        let logprobs = options.top_logprobs.map(|top| TokenLogprobs::of(self.timeline.last_logits(), first, top));
         run.watch.tokens(1, Instant::now());
-        if let Some(finish) = run.token(first, prompt_tokens) {
+        if let Some(finish) = run.token(first, prompt_tokens, logprobs) {
             return Ok(finish);
         }
         loop {
@@ -303,9 +231,10 @@ impl Session {
                 drafts: None,
                 budget,
                 stop: &options.stop,
-                sampling: &options.sampling,
-                edits: &self.edits,
+                sampling: &sampling,
+                edits: &edits,
                 want_logits: false,
+                top_logprobs: options.top_logprobs,
             })?;
             let now = Instant::now();
             let committed = round.committed.len();
@@ -320,65 +249,12 @@ impl Session {
                 let chained = round.drafts.len();
                 self.depth.observe(RoundCost { drafted: round.drafted, accepted: round.accepted, chained, took });
             }
-            if let Some((finish, keep_rows)) = run.round(&round, now) {
+            if let Some((finish, keep_rows)) = run.round(round, now) {
                 if keep_rows < committed {
                     self.timeline.rewind(keep_rows)?;
                 }
                 return Ok(finish);
             }
         }
-    }
-}
-
-/// A generation under way: what was handed out, and to whom.
-struct Run<'a> {
-    options: &'a GenerateOptions,
-    sink: &'a mut dyn FnMut(GenEvent) -> ControlFlow<()>,
-    tokens: Vec<TokenId>,
-    rounds: Vec<RoundStat>,
-    watch: Stopwatch,
-}
-
-impl<'a> Run<'a> {
-    fn new(options: &'a GenerateOptions, sink: &'a mut dyn FnMut(GenEvent) -> ControlFlow<()>) -> Self {
-        let watch = Stopwatch::start(Instant::now());
-        Self { options, sink, tokens: Vec::new(), rounds: Vec::new(), watch }
-    }
-
-    fn tell(&mut self, event: GenEvent) -> Option<Finish> {
-        (self.sink)(event).is_break().then_some(Finish::Cancelled)
-    }
-
-    /// Hands out one token; says whether it is the last.
-    fn token(&mut self, id: TokenId, position: usize) -> Option<Finish> {
-        let stop = self.options.stop.contains(&id);
-        self.tokens.push(id);
-        let told = self.tell(GenEvent::Token { id, position, stop });
-        if stop {
-            Some(Finish::Stop)
-        } else if told.is_some() {
-            told
-        } else {
-            (self.tokens.len() == self.options.max_tokens).then_some(Finish::Length)
-        }
-    }
-
-    /// Hands out what a round brought: its accepted drafts (the pending token was handed out before it ran), then the next
-    /// token. If one of them ends the generation, also how many of the round's rows a serial run would have run by then.
-    fn round(&mut self, round: &Round, now: Instant) -> Option<(Finish, usize)> {
-        let before = self.tokens.len();
-        let brought = round.committed[1..].iter().chain(std::iter::once(&round.next));
-        let ended = brought.enumerate().find_map(|(index, &id)| {
-            let finish = self.token(id, round.position + 1 + index)?;
-            // Row `index` chose this token. Its own row, where it was an accepted draft, goes: a serial run would not have run
-            // it, and what a session holds must not depend on drafting.
-            Some((finish, index + 1))
-        });
-        self.watch.tokens(self.tokens.len() - before, now);
-        ended
-    }
-
-    fn end(self, finish: Finish) -> Generation {
-        Generation { tokens: self.tokens, finish, rounds: self.rounds, timings: self.watch.timings() }
     }
 }

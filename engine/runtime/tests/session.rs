@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests are not tests to clippy
 
+mod answers;
 mod toy;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,14 +28,14 @@ fn open(ctx_tokens: usize) -> (Session, Arc<Seen>) {
 }
 
 fn greedy(max_tokens: usize, depth: usize) -> GenerateOptions {
-    GenerateOptions { max_tokens, stop: vec![], sampling: Sampling::greedy(), depth: DepthPolicy::Fixed(depth) }
+    GenerateOptions { max_tokens, depth: DepthPolicy::Fixed(depth), ..GenerateOptions::default() }
 }
 
 fn run(session: &mut Session, prompt: &[TokenId], options: &GenerateOptions) -> Generation {
     let mut told = Vec::new();
     let generation = session
         .generate(prompt, options, &CancelFlag::default(), &mut |event| {
-            if let GenEvent::Token { id, position, stop } = event {
+            if let GenEvent::Token { id, position, stop, .. } = event {
                 assert_eq!(position, prompt.len() + told.len());
                 assert_eq!(stop, options.stop.contains(&id));
                 told.push(id);
@@ -58,7 +59,7 @@ fn text_ref(prompt: &[TokenId], options: &GenerateOptions) -> Vec<TokenId> {
     let mut all = prompt.to_vec();
     while all.len() < prompt.len() + options.max_tokens {
         let row = logits_after(&all);
-        let next = choose(&row, None, &options.sampling, all.len(), &mut SamplerScratch::default()).unwrap();
+        let next = choose(&row, None, &options.sampling, &all, &mut SamplerScratch::default()).unwrap();
         all.push(next);
         if options.stop.contains(&next) {
             break;
@@ -86,7 +87,7 @@ proptest! {
     ) {
         let sampling = Sampling::new(if hot { temperature } else { 0.0 }, top_k, top_p, min_p, seed).unwrap();
         let depth = if adaptive { DepthPolicy::Adaptive { max: depth } } else { DepthPolicy::Fixed(depth) };
-        let options = GenerateOptions { max_tokens, stop, sampling, depth };
+        let options = GenerateOptions { max_tokens, stop, sampling, depth, ..GenerateOptions::default() };
         let (mut session, seen) = open(400);
         let generation = run(&mut session, &prompt(n), &options);
         prop_assert_eq!(&generation.tokens, &text_ref(&prompt(n), &options));
@@ -359,7 +360,7 @@ fn a_stop_id_is_the_last_token_handed_out_whether_drafted_or_not() {
 /// one in a million are left to the rest.
 fn pairs_ref(prompt: &[TokenId], sampling: &Sampling) -> BTreeMap<(TokenId, TokenId), f64> {
     let mut cells = BTreeMap::new();
-    let next = |all: &[TokenId]| distribution(&logits_after(all), None, sampling).unwrap();
+    let next = |all: &[TokenId]| distribution(&logits_after(all), None, sampling, all).unwrap();
     for (first, p1) in next(prompt) {
         let all = [prompt, &[first]].concat();
         for (second, p2) in next(&all).into_iter().filter(|c| c.1 * p1 > 1e-6) {
@@ -389,7 +390,7 @@ fn sampled_pairs_follow_the_distribution_with_drafting_and_without() {
                 let seed = (u64::from(draw) << 8) + (10 * index + depth) as u64;
                 // Four tokens, so that the budget leaves room for drafts behind the third.
                 let options = GenerateOptions { sampling: sampling(seed), ..greedy(4, depth) };
-                let none = &mut |_| ControlFlow::Continue(());
+                let none = &mut |_: GenEvent<'_>| ControlFlow::Continue(());
                 let generation = session.generate(&prompt, &options, &CancelFlag::default(), none).unwrap();
                 let tokens = &generation.tokens;
                 *counts.entry((tokens[1], tokens[2])).or_insert(0u32) += 1;

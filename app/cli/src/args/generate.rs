@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use cudafast_runtime::{DepthPolicy, MAX_DEPTH, Sampling, TokenId};
+use cudafast_runtime::{DepthPolicy, MAX_DEPTH, MAX_TOP_LOGPROBS, Penalties, Sampling, TokenId};
 
 use super::{DeviceArgs, HeadArgs, ModelArgs};
 
@@ -26,6 +26,18 @@ pub(crate) struct SamplingArgs {
     /// Names the sequence of draws: the same seed gives the same text, with drafting or without
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) seed: u64,
+    /// Divide the positive logits, and multiply the others, of every token in the prompt and the answer so far; 1 = off
+    #[arg(long, default_value_t = 1.0, value_name = "R", allow_negative_numbers = true, value_parser = repeat_penalty)]
+    pub(crate) repeat_penalty: f32,
+    /// Subtract this from the logit of every token in the answer so far; 0 = off
+    #[arg(long, default_value_t = 0.0, value_name = "P", allow_negative_numbers = true, value_parser = presence_penalty)]
+    pub(crate) presence_penalty: f32,
+    /// Subtract this from the logit of every token in the answer so far, as often as it is there; 0 = off
+    #[arg(long, default_value_t = 0.0, value_name = "P", allow_negative_numbers = true, value_parser = frequency_penalty)]
+    pub(crate) frequency_penalty: f32,
+    /// Add a number from -100 to 100 to the logit of a token; may be given again for others
+    #[arg(long, value_name = "ID=VALUE")]
+    pub(crate) logit_bias: Vec<Bias>,
 }
 
 /// How text is generated.
@@ -40,6 +52,9 @@ pub(crate) struct GenerateArgs {
     pub(crate) depth: Depth,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+    /// End the answer before this text, which is not printed; may be given again for others
+    #[arg(long, value_name = "TEXT", value_parser = stop_string)]
+    pub(crate) stop: Vec<String>,
     /// Room for this many tokens, prompt and answer together. Left out: what run needs, 32768 for chat; at most the context
     /// the model was trained for
     #[arg(long, value_name = "N")]
@@ -69,7 +84,9 @@ Examples:
   cudafast run -m DIR --ids 1,2,3 -n 64 --depth 2 --temp 0 --json
 
 The text goes to standard output as it is generated, a line with speed, acceptance and memory to standard error. With --json
-standard output gets one object instead: tokens (the stop token included), text, rounds (drafted, accepted), timings.";
+standard output gets one object instead: tokens (the stop token included), text, rounds (drafted, accepted), timings. Of
+--logprobs each token has id, token (its text), logprob and top (the N most likely), by the model's own distribution: before
+bias, penalties and temperature.";
 
 #[derive(Debug, Args)]
 #[command(after_help = RUN_HELP)]
@@ -96,6 +113,9 @@ pub(crate) struct RunArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+    /// With --json: the log-probability of every token and of the N most likely ones, 0 to 20
+    #[arg(long, value_name = "N", requires = "json", value_parser = top_logprobs)]
+    pub(crate) logprobs: Option<usize>,
 }
 
 const CHAT_HELP: &str = "\
@@ -141,6 +161,43 @@ fn top_p(text: &str) -> Result<f32, String> {
 
 fn min_p(text: &str) -> Result<f32, String> {
     setting(text, |p| Sampling::new(1.0, 0, 1.0, p, 0))
+}
+
+fn penalty(text: &str, penalties: impl Fn(f32) -> Result<Penalties, cudafast_runtime::Error>) -> Result<f32, String> {
+    setting(text, |value| penalties(value).map(|penalties| Sampling::greedy().with_penalties(penalties)))
+}
+
+fn repeat_penalty(text: &str) -> Result<f32, String> {
+    penalty(text, |repeat| Penalties::new(repeat, 0.0, 0.0))
+}
+
+fn presence_penalty(text: &str) -> Result<f32, String> {
+    penalty(text, |presence| Penalties::new(1.0, presence, 0.0))
+}
+
+fn frequency_penalty(text: &str) -> Result<f32, String> {
+    penalty(text, |frequency| Penalties::new(1.0, 0.0, frequency))
+}
+
+fn stop_string(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("expected at least one character".into()) } else { Ok(text.to_owned()) }
+}
+
+fn top_logprobs(text: &str) -> Result<usize, String> {
+    let refused = || format!("expected 0 to {MAX_TOP_LOGPROBS}");
+    text.parse().ok().filter(|top| *top <= MAX_TOP_LOGPROBS).ok_or_else(refused)
+}
+
+/// A token and what is added to its logit. Range and vocabulary are the session's to check.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Bias(pub(crate) TokenId, pub(crate) f32);
+
+impl FromStr for Bias {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.split_once('=').and_then(|(id, value)| Some(Self(id.parse().ok()?, value.parse().ok()?)));
+        parsed.ok_or_else(|| "expected a token id and a number, e.g. 42=-5.5".into())
+    }
 }
 
 /// Token ids separated by commas.

@@ -168,8 +168,7 @@ fn generate(
     depth: Depth,
     cancel: &CancelFlag,
 ) -> Result<Sample, Failure> {
-    let options =
-        GenerateOptions { max_tokens: tokens + 1, stop: Vec::new(), sampling: Sampling::greedy(), depth: depth.into() };
+    let options = GenerateOptions { max_tokens: tokens + 1, depth: depth.into(), ..GenerateOptions::default() };
     session.reset();
     let generation = session.generate(prompt, &options, cancel, &mut |_| ControlFlow::Continue(()))?;
     if generation.finish == Finish::Cancelled {
@@ -210,6 +209,7 @@ fn verify(
             sampling: &greedy,
             edits: &[],
             want_logits: false,
+            top_logprobs: None,
         };
         let begun = Instant::now();
         timeline.round(&request)?;

@@ -121,6 +121,7 @@ fn decode(
             sampling: &greedy,
             edits: &edits,
             want_logits: false,
+            top_logprobs: None,
         })?;
         at = end;
     }

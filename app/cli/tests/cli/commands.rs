@@ -87,6 +87,47 @@ fn sampled_text_depends_on_the_seed_and_not_on_drafting() {
 }
 
 #[test]
+fn an_answer_ends_before_a_stop_string_and_one_that_never_comes_holds_nothing_back() {
+    let cli = Cli::new();
+    let free = cli.run(&["run", STORY, "-n", "24"]).ok().out;
+    let stop = &free[20..31];
+    for depth in ["0", "3"] {
+        let line = ["run", STORY, "-n", "24", "--depth", depth, "--stop", "never said", "--stop", stop];
+        assert_eq!(cli.run(&line).ok().out, format!("{}\n", &free[..free.find(stop).unwrap()]));
+        let report = cli.run(&[&line[..], &["--json"]].concat()).ok().json();
+        assert_eq!((&report["finish"], report.get("logprobs")), (&Value::from("stop_string"), None));
+    }
+    let longer = format!("{free} and so on");
+    assert_eq!(cli.run(&["run", STORY, "-n", "24", "--stop", longer.trim_start()]).ok().out, free);
+}
+
+#[test]
+fn penalties_bias_and_log_probabilities_are_the_same_with_drafting_and_without() {
+    let cli = Cli::new();
+    let run = |depth: &str, more: &[&str]| {
+        let line = ["run", STORY, "-n", "24", "--depth", depth, "--logprobs", "2", "--json"];
+        let report = cli.run(&[&line[..], more].concat()).ok().json();
+        (tokens(&report), report["logprobs"].clone())
+    };
+    let penalties = ["--repeat-penalty", "1.2", "--presence-penalty", "0.5", "--frequency-penalty", "0.2"];
+    let (ids, each) = run("0", &penalties);
+    assert_eq!((ids.clone(), each.clone()), run("4", &penalties));
+    assert_ne!(ids, run("0", &[]).0);
+    let each = each.as_array().unwrap();
+    assert_eq!(each.iter().map(|entry| entry["id"].as_u64().unwrap()).collect::<Vec<_>>(), ids);
+    for entry in each {
+        let top = entry["top"].as_array().unwrap();
+        assert_eq!(top.len(), 2);
+        let best = top[0]["logprob"].as_f64().unwrap();
+        assert!(best >= entry["logprob"].as_f64().unwrap() && best <= 0.0 && top[0]["token"].is_string(), "{entry}");
+    }
+    // What would come first is all but forbidden, and something else all but certain.
+    let first = format!("{}=-100", ids[0]);
+    assert_ne!(run("0", &["--logit-bias", &first]).0[0], ids[0]);
+    assert!(run("2", &["--logit-bias", "42=100"]).0.iter().all(|id| *id == 42));
+}
+
+#[test]
 fn an_answer_ends_at_the_stop_token_unless_told_otherwise() {
     let cli = Cli::new();
     let line = ["run", "--chat", "Tell me a story about a rabbit named Lily.", "-n", "600", "--json"];

@@ -23,6 +23,13 @@ fn a_command_line_that_cannot_be_followed_exits_with_2_and_says_what_is_wrong() 
         (&["run", PROMPT, "--temp", "nan"], "--temp"),
         (&["run", PROMPT, "--top-p", "0"], "--top-p"),
         (&["run", PROMPT, "--min-p", "1.5"], "--min-p"),
+        (&["run", PROMPT, "--repeat-penalty", "0"], "--repeat-penalty"),
+        (&["run", PROMPT, "--presence-penalty", "-2.5"], "--presence-penalty"),
+        (&["chat", "--frequency-penalty", "nan"], "--frequency-penalty"),
+        (&["run", PROMPT, "--logit-bias", "fox=1"], "42=-5.5"),
+        (&["run", PROMPT, "--stop", ""], "at least one character"),
+        (&["run", PROMPT, "--json", "--logprobs", "21"], "0 to 20"),
+        (&["run", PROMPT, "--logprobs", "2"], "--json"),
         (&["run", PROMPT, "--device", "gpu"], "cpu, cuda, or cuda:N"),
         (&["run", PROMPT, "--hnorm", "both"], "per-stream"),
         (&["run", PROMPT, "--mtp-model", "x", "--no-mtp"], "--no-mtp"),
@@ -38,6 +45,14 @@ fn a_command_line_that_cannot_be_followed_exits_with_2_and_says_what_is_wrong() 
     ] {
         cli.run(line).refused(2, &[word, "--help"]);
     }
+}
+
+#[test]
+fn a_bias_that_no_token_can_have_is_refused_by_its_id() {
+    let cli = Cli::new();
+    cli.run(&["run", PROMPT, "--logit-bias", "3=1", "--logit-bias", "4096=1"])
+        .refused(1, &["--logit-bias 4096", "4096"]);
+    cli.run(&["run", PROMPT, "--logit-bias", "3=101"]).refused(1, &["--logit-bias 3=101", "-100 to 100"]);
 }
 
 #[test]

@@ -6,8 +6,8 @@ mod recorder;
 use std::ops::ControlFlow;
 
 use cudafast_runtime::{
-    CancelFlag, DepthPolicy, Engine, Finish, GenEvent, GenerateOptions, Generation, MAX_DEPTH, Sampling, Session,
-    SessionOptions, TokenId,
+    CancelFlag, DepthPolicy, Engine, Finish, GenEvent, GenerateOptions, Generation, MAX_DEPTH, Penalties, Sampling,
+    Session, SessionOptions, TokenId,
 };
 use cudafast_text::{RenderOptions, SpecialTokens};
 use serde_json::json;
@@ -22,7 +22,7 @@ fn open(snapshots: usize) -> (Engine, Session, Recorded) {
 
 fn options(max_tokens: usize, stop: &[TokenId], depth: usize) -> GenerateOptions {
     let (stop, depth) = (stop.to_vec(), DepthPolicy::Fixed(depth));
-    GenerateOptions { max_tokens, stop, sampling: Sampling::greedy(), depth }
+    GenerateOptions { max_tokens, stop, depth, ..GenerateOptions::default() }
 }
 
 fn run(session: &mut Session, prompt: &[TokenId], options: &GenerateOptions) -> Generation {
@@ -66,6 +66,44 @@ fn what_a_turn_leaves_and_the_next_one_says_do_not_depend_on_drafting() {
         }
     }
     assert!(on_a_draft > 5, "{on_a_draft} turns ended on an accepted draft");
+}
+
+/// Penalties, bias and a temperature, log-probabilities, and every few tokens in turn a stop string: two turns are the same at
+/// every depth, text, bits of log-probabilities, and rows of logits.
+#[test]
+fn with_everything_asked_for_two_turns_are_the_same_at_every_depth() {
+    let (engine, mut session, _) = open(0);
+    let prompt = tokens(&engine, STORY);
+    let penalties = Penalties::new(1.1, 0.3, 0.1).unwrap();
+    let options = |max_tokens, stop: &[String], depth| GenerateOptions {
+        sampling: Sampling::new(0.6, 40, 0.95, 0.02, 11).unwrap().with_penalties(penalties),
+        stop_strings: stop.to_vec(),
+        logit_bias: vec![(prompt[0], 1.5), (prompt[4], -3.0)],
+        top_logprobs: Some(3),
+        ..self::options(max_tokens, &[], depth)
+    };
+    let free = run(&mut session, &prompt, &options(24, &[], 0)).text;
+    let chars: Vec<char> = free.chars().collect();
+    // Cut anywhere, so that they begin and end inside tokens.
+    let stops = [20, 41, 63].map(|at| chars[at..at + 9].iter().collect::<String>());
+    let (mut drafted, mut accepted) = (0, 0);
+    for stop in stops {
+        let mut serial = None;
+        for depth in 0..=MAX_DEPTH {
+            let (_, mut session, recorded) = open(0);
+            let first = run(&mut session, &prompt, &options(24, std::slice::from_ref(&stop), depth));
+            assert_eq!((first.finish, &first.text[..]), (Finish::StopString(0), &free[..free.find(&stop).unwrap()]));
+            assert_eq!(first.logprobs.len(), first.tokens.len());
+            let left = session.tokens().to_vec();
+            recorded.clear();
+            let next = [&left[..], &tokens(&engine, " Then the fox")].concat();
+            let second = run(&mut session, &next, &options(8, &[], depth));
+            (drafted, accepted) = (drafted + first.drafted(), accepted + first.accepted());
+            let got = (first.tokens, first.logprobs, left, second.tokens, second.logprobs, recorded.take());
+            assert!(got == *serial.get_or_insert_with(|| got.clone()), "depth {depth}, {stop:?}: {:?}", got.0);
+        }
+    }
+    assert!(accepted > 20 && accepted < drafted, "{accepted} of {drafted} drafts accepted");
 }
 
 /// Design 3.5: whatever ran before, a prompt that begins at a snapshot has the bits of a cold session.
@@ -118,7 +156,7 @@ fn a_receiver_that_breaks_leaves_the_same_state_at_every_depth() {
         for depth in 0..=MAX_DEPTH {
             let (_, mut session, _) = open(0);
             let mut given = 0;
-            let mut sink = |event| {
+            let mut sink = |event: GenEvent<'_>| {
                 given += usize::from(matches!(event, GenEvent::Token { .. }));
                 if given == after { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };

@@ -7,7 +7,12 @@ fn sampling(temperature: f32, top_k: usize, top_p: f32, min_p: f32, seed: u64) -
 }
 
 fn pick(row: &[f32], edit: Option<&LogitEdit>, s: &Sampling, position: usize) -> Result<TokenId, BackendError> {
-    choose(row, edit, s, position, &mut SamplerScratch::default())
+    choose(row, edit, s, &at(position), &mut SamplerScratch::default())
+}
+
+/// A past of that many tokens, for where only their number matters.
+fn at(position: usize) -> Vec<TokenId> {
+    vec![0; position]
 }
 
 fn ids(pairs: &[(TokenId, f32)]) -> Vec<TokenId> {
@@ -18,7 +23,12 @@ fn ids(pairs: &[(TokenId, f32)]) -> Vec<TokenId> {
 
 /// A distribution in the words of the module documentation, by a full sort: slow, plain, f64.
 fn distribution_ref(row: &[f32], s: &Sampling) -> Vec<(TokenId, f64)> {
-    let mut all: Vec<(TokenId, f64)> = row.iter().enumerate().map(|(i, l)| (i as TokenId, f64::from(*l))).collect();
+    let row: Vec<f64> = row.iter().map(|logit| f64::from(*logit)).collect();
+    truncated_ref(&row, s)
+}
+
+fn truncated_ref(row: &[f64], s: &Sampling) -> Vec<(TokenId, f64)> {
+    let mut all: Vec<(TokenId, f64)> = row.iter().enumerate().map(|(i, l)| (i as TokenId, *l)).collect();
     all.retain(|(_, l)| !l.is_nan() && *l != f64::NEG_INFINITY);
     all.sort_by(|a, b| b.1.partial_cmp(&a.1).unwrap().then(a.0.cmp(&b.0)));
     if s.top_k > 0 {
@@ -40,6 +50,28 @@ fn distribution_ref(row: &[f32], s: &Sampling) -> Vec<(TokenId, f64)> {
     all.retain(|c| c.1 >= f64::from(s.min_p));
     let total: f64 = all.iter().map(|c| c.1).sum();
     all.iter().map(|c| (c.0, c.1 / total)).filter(|c| c.1 > 0.0).collect()
+}
+
+/// Bias, penalties and mask in the words of the module documentation: slow, plain, f64, one id after another.
+fn prepared_ref(row: &[f32], edit: &LogitEdit, s: &Sampling, before: &[TokenId]) -> Vec<f64> {
+    let answer = before.get(s.answer_from()..).unwrap_or_default();
+    let (repeat, presence, frequency) = (s.penalties().repeat(), s.penalties().presence(), s.penalties().frequency());
+    let prepared = row.iter().enumerate().map(|(id, logit)| {
+        let id = id as TokenId;
+        let mut logit = f64::from(*logit);
+        logit += edit.bias.iter().filter(|(biased, _)| *biased == id).map(|(_, bias)| f64::from(*bias)).sum::<f64>();
+        if before.contains(&id) {
+            logit = if logit > 0.0 { logit / f64::from(repeat) } else { logit * f64::from(repeat) };
+        }
+        let count = answer.iter().filter(|token| **token == id).count();
+        if count > 0 {
+            logit -= f64::from(presence);
+            logit -= f64::from(frequency) * count as f64;
+        }
+        let allowed = edit.allowed.as_ref().is_none_or(|words| words[id as usize / 32] >> (id % 32) & 1 == 1);
+        if allowed { logit } else { f64::NEG_INFINITY }
+    });
+    prepared.collect()
 }
 
 #[test]
@@ -80,7 +112,7 @@ fn a_row_without_a_choice_is_an_error_and_not_a_panic() {
             [(vec![f32::NAN; 8], None), (vec![f32::NEG_INFINITY; 8], None), (vec![0.0; 8], Some(&none)), (vec![], None)]
         {
             assert!(matches!(pick(&row, edit, &s, 3), Err(BackendError::Misuse { .. })));
-            assert!(distribution(&row, edit, &s).unwrap().is_empty());
+            assert!(distribution(&row, edit, &s, &[]).unwrap().is_empty());
         }
     }
 }
@@ -107,10 +139,28 @@ fn bias_comes_before_the_mask() {
 }
 
 #[test]
+fn penalties_come_after_bias_and_see_the_prompt_or_the_answer() {
+    let penalised = |repeat, presence, frequency| {
+        Sampling::greedy().with_penalties(Penalties::new(repeat, presence, frequency).unwrap()).answering_from(2)
+    };
+    let pick = |s: &Sampling, bias: &[(TokenId, f32)]| {
+        let edit = LogitEdit { bias: bias.to_vec(), allowed: None };
+        choose(&[2.0, 1.9, 1.2, -0.5], Some(&edit), s, &[0, 0, 1, 1], &mut SamplerScratch::default()).unwrap()
+    };
+    assert_eq!(pick(&penalised(1.0, 0.0, 0.0), &[]), 0);
+    assert_eq!(pick(&penalised(1.0, 2.0, 2.0), &[]), 0, "the prompt is no part of the answer");
+    assert_eq!(pick(&penalised(2.0, 0.0, 0.0), &[]), 2, "prompt and answer are repeated");
+    assert_eq!(pick(&penalised(1.0, 0.0, 0.5), &[(1, 1.0)]), 0, "1.9 + 1 - 2 * 0.5 is below 2");
+    assert_eq!(pick(&penalised(1.0, 0.5, 0.0), &[(1, 1.0)]), 1, "1.9 + 1 - 0.5 is above 2");
+    assert_eq!(pick(&penalised(2.0, 0.0, 0.0), &[(0, 1.0)]), 0, "(2 + 1) / 2 is above 1.2; 2 / 2 + 1 too, but:");
+    assert_eq!(pick(&penalised(2.0, 0.0, 0.0), &[(0, 0.3)]), 2, "(2 + 0.3) / 2 is below 1.2, 2 / 2 + 0.3 would not be");
+}
+
+#[test]
 fn an_infinite_logit_takes_all_the_mass() {
     let row = [1.0, f32::INFINITY, 2.0];
     for s in [sampling(0.7, 0, 1.0, 0.0, 3), sampling(0.7, 2, 0.9, 0.0, 3), sampling(0.7, 0, 0.9, 0.1, 3)] {
-        assert_eq!(distribution(&row, None, &s).unwrap(), [(1, 1.0)]);
+        assert_eq!(distribution(&row, None, &s, &[]).unwrap(), [(1, 1.0)]);
         assert_eq!(pick(&row, None, &s, 9).unwrap(), 1);
     }
 }
@@ -118,13 +168,13 @@ fn an_infinite_logit_takes_all_the_mass() {
 #[test]
 fn equal_logits_at_the_edge_of_top_k_keep_the_lower_ids() {
     let row = [1.0, 2.0, 1.0, 2.0, 1.0];
-    assert_eq!(ids(&distribution(&row, None, &sampling(1.0, 3, 1.0, 0.0, 0)).unwrap()), [0, 1, 3]);
+    assert_eq!(ids(&distribution(&row, None, &sampling(1.0, 3, 1.0, 0.0, 0), &[]).unwrap()), [0, 1, 3]);
 }
 
 #[test]
 fn top_p_keeps_the_token_that_crosses_the_mass() {
     let row = [0.5f32.ln(), 0.3f32.ln(), 0.2f32.ln()];
-    let kept = |p| ids(&distribution(&row, None, &sampling(1.0, 0, p, 0.0, 0)).unwrap());
+    let kept = |p| ids(&distribution(&row, None, &sampling(1.0, 0, p, 0.0, 0), &[]).unwrap());
     assert_eq!(kept(0.4), [0]);
     assert_eq!(kept(0.6), [0, 1]);
     assert_eq!(kept(0.81), [0, 1, 2]);
@@ -133,7 +183,7 @@ fn top_p_keeps_the_token_that_crosses_the_mass() {
 #[test]
 fn min_p_is_a_share_of_the_largest() {
     let row = [0.5f32.ln(), 0.3f32.ln(), 0.2f32.ln()];
-    assert_eq!(ids(&distribution(&row, None, &sampling(1.0, 0, 1.0, 0.5, 0)).unwrap()), [0, 1]);
+    assert_eq!(ids(&distribution(&row, None, &sampling(1.0, 0, 1.0, 0.5, 0), &[]).unwrap()), [0, 1]);
 }
 
 #[test]
@@ -166,6 +216,7 @@ fn uniform_fills_its_interval_along_positions_and_along_seeds() {
 #[test]
 fn draws_follow_the_distribution() {
     let row: Vec<f32> = (0..600).map(|i| 4.0 * (i as f32 * 0.7).sin() + if i % 97 == 0 { 1.0 } else { 0.0 }).collect();
+    let past = at(20_000);
     for s in [(1.0, 0, 1.0, 0.0), (0.7, 20, 0.8, 0.0), (1.5, 0, 0.95, 0.0), (1.0, 0, 1.0, 0.2), (0.9, 40, 1.0, 0.05)] {
         for along_seed in [false, true] {
             let mut counts = vec![0u32; row.len()];
@@ -174,9 +225,9 @@ fn draws_follow_the_distribution() {
             for i in 0..draws {
                 let (seed, position) = if along_seed { (i, 5) } else { (5, i) };
                 let s = sampling(s.0, s.1, s.2, s.3, seed);
-                counts[choose(&row, None, &s, position as usize, &mut scratch).unwrap() as usize] += 1;
+                counts[choose(&row, None, &s, &past[..position as usize], &mut scratch).unwrap() as usize] += 1;
             }
-            let p = distribution(&row, None, &sampling(s.0, s.1, s.2, s.3, 0)).unwrap();
+            let p = distribution(&row, None, &sampling(s.0, s.1, s.2, s.3, 0), &[]).unwrap();
             assert_eq!(counts.iter().sum::<u32>(), p.iter().map(|(id, _)| counts[*id as usize]).sum::<u32>());
             // Cells of fewer than 5 expected draws are taken together.
             let (mut chi, mut cells, mut rare, mut rare_seen) = (0.0, 0u32, 0.0, 0.0);
@@ -207,6 +258,16 @@ fn rows() -> impl Strategy<Value = Vec<f32>> {
         .prop_filter("something to choose", |row| row.iter().any(|l| *l > f32::NEG_INFINITY))
 }
 
+/// Rows, edits, penalties and a past of a small vocabulary, so that tokens repeat.
+fn pasts() -> impl Strategy<Value = (Vec<f32>, LogitEdit, Penalties, Vec<TokenId>, usize)> {
+    let row = prop::collection::vec((-40i32..40).prop_map(|v| v as f32 * 0.25), 12);
+    let bias = prop::collection::vec((0u32..12, -8.0f32..8.0), 0..4);
+    let mask = prop::option::of((1u32..1 << 12).prop_map(|word| vec![word]));
+    let edit = (bias, mask).prop_map(|(bias, allowed)| LogitEdit { bias, allowed });
+    let penalties = (0.5f32..2.0, -2.0f32..=2.0, -2.0f32..=2.0).prop_map(|(r, p, f)| Penalties::new(r, p, f).unwrap());
+    (row, edit, penalties, prop::collection::vec(0u32..12, 0..30), 0usize..32)
+}
+
 fn settings() -> impl Strategy<Value = Sampling> {
     let top_k = prop_oneof![Just(0usize), 1usize..8, 20usize..400];
     let top_p = prop_oneof![Just(1.0f32), 0.05f32..1.0];
@@ -217,7 +278,7 @@ fn settings() -> impl Strategy<Value = Sampling> {
 proptest! {
     #[test]
     fn probabilities_sum_to_one_and_equal_the_sorted_reference(row in rows(), s in settings()) {
-        let got = distribution(&row, None, &s).unwrap();
+        let got = distribution(&row, None, &s, &[]).unwrap();
         prop_assert!((got.iter().map(|c| f64::from(c.1)).sum::<f64>() - 1.0).abs() < 1e-4);
         let mut want = distribution_ref(&row, &s);
         // Summing in another order may move the edge of the nucleus where equal weights meet the mass exactly.
@@ -237,9 +298,36 @@ proptest! {
     }
 
     #[test]
-    fn the_chosen_id_has_a_probability(row in rows(), s in settings(), position in 0usize..300_000) {
+    fn bias_penalties_mask_and_temperature_follow_each_other_as_in_a_plain_reimplementation(
+        (row, edit, penalties, before, answer_from) in pasts(),
+        (temperature, top_k, min_p) in (0.3f32..3.0, 0usize..12, 0.0f32..0.2),
+    ) {
+        let s = sampling(temperature, top_k, 1.0, min_p, 0).with_penalties(penalties).answering_from(answer_from);
+        let prepared = prepared_ref(&row, &edit, &s, &before);
+        let want = truncated_ref(&prepared, &s);
+        let got = distribution(&row, Some(&edit), &s, &before).unwrap();
+        let of = |all: &[(TokenId, f64)], id: TokenId| all.iter().find(|c| c.0 == id).map_or(0.0, |c| c.1);
+        let got: Vec<_> = got.into_iter().map(|c| (c.0, f64::from(c.1))).collect();
+        if got.len() == want.len() {
+            for id in 0..12 {
+                prop_assert!((of(&got, id) - of(&want, id)).abs() < 1e-5, "{}: {:?} {:?}", id, got, want);
+            }
+        } else {
+            // f32 and f64 may see two sides of the edge of min-p.
+            let edge = |all: &[(TokenId, f64)]| all.iter().map(|c| c.1).fold(f64::INFINITY, f64::min);
+            prop_assert!(got.len().abs_diff(want.len()) == 1 && (edge(&got).max(edge(&want)) > 0.0), "{:?} {:?}", got, want);
+        }
+        // Greedy: after the same preparation the largest, up to what f32 cannot tell apart.
+        let greedy = Sampling::greedy().with_penalties(penalties).answering_from(answer_from);
+        let chosen = choose(&row, Some(&edit), &greedy, &before, &mut SamplerScratch::default()).unwrap();
+        let largest = prepared.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        prop_assert!(prepared[chosen as usize] > largest - 1e-4);
+    }
+
+    #[test]
+    fn the_chosen_id_has_a_probability(row in rows(), s in settings(), position in 0usize..3000) {
         let id = pick(&row, None, &s, position).unwrap();
-        prop_assert!(distribution(&row, None, &s).unwrap().iter().any(|c| c.0 == id));
+        prop_assert!(distribution(&row, None, &s, &[]).unwrap().iter().any(|c| c.0 == id));
     }
 
     #[test]
@@ -250,7 +338,7 @@ proptest! {
         for s in [s, Sampling::greedy()] {
             if let Ok(id) = pick(&row, Some(&edit), &s, position) {
                 prop_assert!(allowed(id));
-                prop_assert!(distribution(&row, Some(&edit), &s).unwrap().iter().all(|c| allowed(c.0)));
+                prop_assert!(distribution(&row, Some(&edit), &s, &[]).unwrap().iter().all(|c| allowed(c.0)));
             } else {
                 prop_assert!((0..row.len()).all(|i| !allowed(i as TokenId) || row[i].is_nan() || row[i] == f32::NEG_INFINITY));
             }
@@ -265,7 +353,7 @@ proptest! {
 
     #[test]
     fn a_larger_top_k_top_p_or_smaller_min_p_keeps_whatever_was_kept(row in rows(), s in settings(), by in 0.0f32..1.0) {
-        let kept = |s: Sampling| ids(&distribution(&row, None, &s).unwrap());
+        let kept = |s: Sampling| ids(&distribution(&row, None, &s, &[]).unwrap());
         let wide_p = sampling(s.temperature(), s.top_k(), s.top_p() + (1.0 - s.top_p()) * by, s.min_p(), 0);
         let wide_m = sampling(s.temperature(), s.top_k(), s.top_p(), s.min_p() * by, 0);
         for wide in [wide_p, wide_m] {
@@ -279,11 +367,19 @@ proptest! {
     }
 
     #[test]
-    fn what_the_scratch_held_before_does_not_matter(row in rows(), other in rows(), s in settings(), position in 0usize..9) {
+    fn what_the_scratch_held_before_does_not_matter(
+        row in rows(), other in rows(), s in settings(), position in 0usize..9,
+        (repeating, _, penalties, before, answer_from) in pasts(), keep in 0usize..30,
+    ) {
         let mut dirty = SamplerScratch::default();
+        let penalised = s.with_penalties(penalties).answering_from(answer_from);
+        choose(&repeating, None, &penalised, &before, &mut dirty).unwrap();
+        let kept = &before[..keep.min(before.len())];
+        let clean = choose(&repeating, None, &penalised, kept, &mut SamplerScratch::default()).unwrap();
+        prop_assert_eq!(choose(&repeating, None, &penalised, kept, &mut dirty).unwrap(), clean);
         let bias = LogitEdit { bias: vec![(0, 2.0)], allowed: None };
-        let _ = choose(&other, Some(&bias), &s, position, &mut dirty);
-        prop_assert_eq!(choose(&row, None, &s, position, &mut dirty).unwrap(), pick(&row, None, &s, position).unwrap());
+        let _ = choose(&other, Some(&bias), &s, &at(position), &mut dirty);
+        prop_assert_eq!(choose(&row, None, &s, &at(position), &mut dirty).unwrap(), pick(&row, None, &s, position).unwrap());
     }
 
 }
@@ -293,12 +389,12 @@ proptest! {
     /// qwen4exp.md 10 with one-hot drafts: the token that takes a rejected draft's place is a draw with the draft removed.
     #[test]
     fn rejecting_a_draft_leaves_the_rest_of_the_distribution(row in prop::collection::vec(-3.0f32..3.0, 3..6), draft in 0u32..3) {
-        let p = distribution(&row, None, &sampling(1.0, 0, 1.0, 0.0, 0)).unwrap();
+        let p = distribution(&row, None, &sampling(1.0, 0, 1.0, 0.0, 0), &[]).unwrap();
         let (mut accepted, mut rest) = (0u32, vec![0u32; row.len()]);
         let draws = 4000;
         let mut scratch = SamplerScratch::default();
         for seed in 0..draws {
-            let id = choose(&row, None, &sampling(1.0, 0, 1.0, 0.0, seed), 11, &mut scratch).unwrap();
+            let id = choose(&row, None, &sampling(1.0, 0, 1.0, 0.0, seed), &at(11), &mut scratch).unwrap();
             if id == draft { accepted += 1 } else { rest[id as usize] += 1 }
         }
         let share = |n: u32, of: u32| f64::from(n) / f64::from(of.max(1));

@@ -12,7 +12,7 @@ use cudafast_model::{
 use cudafast_runtime::sampler::{argmax, choose};
 use cudafast_runtime::{
     Backend, BackendError, CHUNK_TOKENS, CancelFlag, Engine, LogitEdit, LogitRows, MAX_DEPTH, Round, RoundRequest,
-    SamplerScratch, Sampling, Snapshot, Timeline, TimelineOptions, TokenId,
+    SamplerScratch, Sampling, Snapshot, Timeline, TimelineOptions, TokenId, TokenLogprobs,
 };
 use cudafast_text::{Tokenizer, Vocab};
 
@@ -253,7 +253,7 @@ impl Timeline for ToyTimeline {
         if self.tokens.is_empty() {
             return Err(BackendError::Misuse { call: "choose", why: "no row".into() });
         }
-        let next = choose(&self.last, edit, sampling, self.tokens.len(), &mut self.scratch)?;
+        let next = choose(&self.last, edit, sampling, &self.tokens, &mut self.scratch)?;
         self.chain(next, depth);
         Ok(next)
     }
@@ -271,15 +271,17 @@ impl Timeline for ToyTimeline {
             self.stall_at == Some(rounds.len())
         };
         if stalls {
-            let (committed, logits) = (Vec::new(), Vec::new());
-            return Ok(Round { position, committed, drafted: 0, accepted: 0, next: fed, drafts: Vec::new(), logits });
+            let (committed, logits, logprobs, drafts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            return Ok(Round { position, committed, drafted: 0, accepted: 0, next: fed, drafts, logits, logprobs });
         }
         self.push(fed);
         let mut accepted = 0;
+        let mut logprobs = Vec::new();
         let next = loop {
             let edit = request.edits.get(accepted);
             let row = logits_of(self.state());
-            let next = choose(&row, edit, request.sampling, self.tokens.len(), &mut self.scratch)?;
+            let next = choose(&row, edit, request.sampling, &self.tokens, &mut self.scratch)?;
+            logprobs.extend(request.top_logprobs.map(|top| TokenLogprobs::of(&row, next, top)));
             let ended = request.stop.contains(&self.tokens[self.tokens.len() - 1]);
             if ended || drafts.get(accepted) != Some(&next) {
                 break next;
@@ -293,7 +295,9 @@ impl Timeline for ToyTimeline {
         let logits = if request.want_logits { rows.flat_map(|s| logits_of(*s)).collect() } else { Vec::new() };
         self.chain(next, request.next_depth);
         let committed = self.tokens[position..].to_vec();
-        Ok(Round { position, committed, drafted: drafts.len(), accepted, next, drafts: self.drafts.clone(), logits })
+        let drafted = drafts.len();
+        let drafts = self.drafts.clone();
+        Ok(Round { position, committed, drafted, accepted, next, drafts, logits, logprobs })
     }
     fn rewind(&mut self, keep_rows: usize) -> Result<(), BackendError> {
         if keep_rows == 0 || keep_rows > self.last_round {
