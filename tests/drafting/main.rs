@@ -5,6 +5,7 @@ mod greedy;
 mod rollback;
 mod sampled;
 mod snapshot;
+mod synthetic;
 
 use cudafast_cpu::{CpuOptions, CpuTimeline, Precision};
 use cudafast_tests::Bound;

@@ -1,6 +1,5 @@
 //! `cudafast detokenize`: the bytes of token ids.
 
-use cudafast_model::WeightSource;
 use cudafast_runtime::TokenId;
 
 use crate::args::DetokenizeArgs;
@@ -15,7 +14,7 @@ pub(crate) fn run(args: &DetokenizeArgs) -> Result<(), Failure> {
         (None, ids) => ("IDS".into(), ids.join(" ")),
     };
     let ids = ids(&text).map_err(|part| Failure::NoId { name: name.clone(), part })?;
-    let tokenizer = cudafast_runtime::tokenizer(&WeightSource::from(source::open_model(&args.model)?))?;
+    let tokenizer = cudafast_runtime::tokenizer(&source::outline_model(&args.model)?)?;
     tokenizer.check_ids(&ids).map_err(|source| Failure::ForeignId { name, source })?;
     let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();
     output::bytes(&bytes)

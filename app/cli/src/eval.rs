@@ -20,7 +20,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
     let claim = NpyWriter::claim(&args.out)?;
     let model = source::open_model(&args.model)?;
     let head = match &args.mtp_model {
-        Some(path) => Head::One(Box::new(ShardSet::open(path)?)),
+        Some(path) => Head::One(ShardSet::open(path)?.into()),
         None => Head::None,
     };
     let loaded = load::load(model, &head, &cpu_options)?;

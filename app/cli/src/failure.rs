@@ -57,6 +57,19 @@ pub(crate) enum Failure {
     TextTooShort { found: usize },
     #[error("--stride {stride} with --ctx-tokens {ctx_tokens}: expected a stride from 1 to one less than the window")]
     Stride { stride: usize, ctx_tokens: usize },
+    #[error("--out {}: is no directory; give the name of a folder", path.display())]
+    OutIsNoDirectory { path: PathBuf },
+    #[error("--out {}: holds `{name}` already; give another folder, or --force to replace files of the same names", path.display())]
+    OutHoldsModel { path: PathBuf, name: String },
+    #[error(
+        "--out {}: needs {needed} bytes, the disk has room for {available}; ask for less with --layers and --ngram-rows, or give a folder on another disk",
+        path.display()
+    )]
+    NoRoom { path: PathBuf, needed: u64, available: u64 },
+    #[error(
+        "--synth: needs {needed} bytes of memory, {available} are free; ask for less, e.g. layers=4,ngram-rows=1000000"
+    )]
+    SynthRoom { needed: u64, available: u64 },
     #[error("cannot write to standard output")]
     Stdout { source: io::Error },
     #[error("cannot read from standard input")]

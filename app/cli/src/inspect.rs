@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use cudafast_cpu::CpuOptions;
-use cudafast_gguf::ShardSet;
 use cudafast_model::{FamilySummary, Inspection, LayerKind, MemoryPlan, WeightSource};
 use serde::Serialize;
 
@@ -72,8 +71,7 @@ struct Geometry {
 }
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
-    let model = source::open_model(&args.model)?;
-    let head = source::open_head(&args.model, &args.head, &model)?;
+    let (model, head) = source::outline_with_head(&args.model, &args.head)?;
     let checked = check(&model, &head, args.ctx_tokens);
     let (found, problem) = match checked {
         Ok(found) => (Some(found), None),
@@ -99,7 +97,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 }
 
 /// Everything loading checks, and the plan of a run by the defaults.
-fn check(model: &ShardSet, head: &Head, ctx: Option<usize>) -> Result<(Geometry, MemoryPlan), Failure> {
+fn check(model: &WeightSource, head: &Head, ctx: Option<usize>) -> Result<(Geometry, MemoryPlan), Failure> {
     let loaded = load::load(model.clone(), head, &CpuOptions::default())?;
     let hp = loaded.engine.backend().hyperparams();
     let found = ctx.unwrap_or_else(|| loaded.default_ctx_tokens());
@@ -119,8 +117,12 @@ fn check(model: &ShardSet, head: &Head, ctx: Option<usize>) -> Result<(Geometry,
 }
 
 impl FileReport {
-    fn of(file: &ShardSet) -> Self {
-        let inspection = Inspection::of(&WeightSource::from(file.clone()));
+    fn of(file: &WeightSource) -> Self {
+        let inspection = Inspection::of(file);
+        let shards = match file {
+            WeightSource::Shards(set) => set.shards(),
+            _ => &[],
+        };
         let text = |key: &str| file.metadata().str_opt(key).ok().flatten().map(str::to_owned);
         let shard =
             |s: &cudafast_gguf::Shard| ShardReport { path: s.path().display().to_string(), bytes: s.file_bytes() };
@@ -128,7 +130,7 @@ impl FileReport {
             label: file.label().to_owned(),
             architecture: text("general.architecture"),
             name: text("general.name"),
-            shards: file.shards().iter().map(shard).collect(),
+            shards: shards.iter().map(shard).collect(),
             parameters: inspection.elements,
             tensor_bytes: inspection.bytes,
             families: inspection.families.iter().map(FamilyReport::of).collect(),

@@ -4,8 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use cudafast_cpu::{CpuBackend, CpuOptions};
-use cudafast_gguf::ShardSet;
-use cudafast_model::{DraftHead, Hyperparams, MemoryPlan, WeightSource, Weights};
+use cudafast_model::{DraftHead, Home, Hyperparams, MemoryPlan, PlanItem, WeightSource, Weights};
 use cudafast_runtime::{Engine, GenerateOptions, Penalties, Sampling, Session, SessionOptions};
 
 use crate::args::{Depth, GenerateArgs, HeadArgs, ModelArgs, SamplingArgs};
@@ -17,7 +16,7 @@ use crate::source::{self, Head};
 /// A model ready to run.
 pub(crate) struct Loaded {
     pub(crate) engine: Engine,
-    pub(crate) model: ShardSet,
+    pub(crate) model: WeightSource,
     pub(crate) took: Duration,
     /// What to tell before the first session, once nothing is left to refuse: an error stands alone.
     notes: Cell<Vec<String>>,
@@ -35,27 +34,26 @@ pub(crate) fn open(
     generate: &GenerateArgs,
     options: &CpuOptions,
 ) -> Result<Loaded, Failure> {
-    let file = source::open_model(model)?;
-    let head = source::open_head(model, head, &file)?;
+    let (file, head) = source::open_with_head(model, head)?;
     check_depth(generate, &head)?;
     load(file, &head, options)
 }
 
-/// Loads `model` and, where there is one, its draft head.
-pub(crate) fn load(model: ShardSet, head: &Head, options: &CpuOptions) -> Result<Loaded, Failure> {
+/// Loads `target` and, where there is one, its draft head.
+pub(crate) fn load(target: WeightSource, head: &Head, options: &CpuOptions) -> Result<Loaded, Failure> {
     let begun = Instant::now();
-    let waiting = Waiting::begin(&format!("loading {}", model.label()));
-    let target = WeightSource::from(model.clone());
+    let waiting = Waiting::begin(&format!("loading {}", target.label()));
     let backend = backend(&target, head, options)?;
     let tokenizer = cudafast_runtime::tokenizer(&target)?;
     let (template, template_fault) = match cudafast_runtime::chat_template(&target, &tokenizer) {
         Ok(template) => (template, None),
         Err(error) => (None, Some(error.into())), // a fault of chat alone: `run` goes on without
     };
-    let engine = Engine::new(Box::new(backend), tokenizer, template, model.label())?;
+    let engine = Engine::new(Box::new(backend), tokenizer, template, target.label())?;
     drop(waiting);
     let notes = Cell::new(head.note().into_iter().collect());
-    Ok(Loaded { engine, model, took: begun.elapsed(), notes, template_fault: Cell::new(template_fault) })
+    let took = begun.elapsed();
+    Ok(Loaded { engine, model: target, took, notes, template_fault: Cell::new(template_fault) })
 }
 
 /// The device side alone.
@@ -63,7 +61,7 @@ pub(crate) fn backend(target: &WeightSource, head: &Head, options: &CpuOptions) 
     let hyperparams = Hyperparams::from_source(target)?;
     let weights = Weights::bind(target, &hyperparams)?;
     let bound = match head.file() {
-        Some(file) => Some(DraftHead::bind(&WeightSource::from(file.clone()), target, &hyperparams, &weights)?),
+        Some(file) => Some(DraftHead::bind(file, target, &hyperparams, &weights)?),
         None => None,
     };
     Ok(CpuBackend::new(hyperparams, weights, bound, options)?)
@@ -94,7 +92,7 @@ impl Loaded {
     pub(crate) fn open_session(&self, ctx_tokens: usize, snapshots: usize) -> Result<(Session, MemoryPlan), Failure> {
         let plan = self.plan(ctx_tokens, snapshots)?;
         if let Some(available) = available_memory() {
-            plan.check(available)?;
+            plan.check(available.saturating_add(self.in_memory_bytes(&plan)))?;
         }
         let session = self.engine.open_session(&SessionOptions { ctx_tokens, snapshots })?;
         self.template_fault.take().iter().for_each(|fault| output::note(&fault.one_line()));
@@ -108,7 +106,18 @@ impl Loaded {
         if found == 0 || found > trained {
             return Err(cudafast_runtime::Error::InvalidContext { found, trained }.into());
         }
-        Ok(self.engine.backend().memory_plan(ctx_tokens).with_snapshots(snapshots))
+        let plan = self.engine.backend().memory_plan(ctx_tokens).with_snapshots(snapshots);
+        Ok(match self.model {
+            WeightSource::Synthetic(_) => plan.with_ngram_table(Home::Device), // no file to leave it in
+            _ => plan,
+        })
+    }
+
+    /// What of the plan is in memory already: a mapped file is not until it is read, a synthetic model is.
+    fn in_memory_bytes(&self, plan: &MemoryPlan) -> u64 {
+        let WeightSource::Synthetic(_) = self.model else { return 0 };
+        let weights = plan.lines().iter().filter(|line| matches!(line.item, PlanItem::Weights(_)));
+        weights.map(|line| line.bytes).sum()
     }
 
     /// The context where none was asked for and nobody knows how much is needed.
@@ -155,7 +164,7 @@ impl Loaded {
 }
 
 /// Bytes the system can give without swapping, where it says so.
-fn available_memory() -> Option<u64> {
+pub(crate) fn available_memory() -> Option<u64> {
     let kib = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = kib.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

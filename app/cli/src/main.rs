@@ -22,6 +22,7 @@ mod prompt;
 mod report;
 mod run;
 mod source;
+mod synth;
 mod tokenize;
 mod trace;
 mod verify;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Perplexity(args) => perplexity::run(&args),
         Command::Trace(TraceCommand::Dump(args)) => trace::dump(&args),
         Command::Trace(TraceCommand::Diff(args)) => trace::diff(&args),
+        Command::Synth(args) => synth::run(&args),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -42,12 +42,27 @@ impl Progress {
         Self { bar, begun: Instant::now(), shown: AtomicBool::new(false) }
     }
 
+    /// What there is to do, where that was not known before.
+    pub(crate) fn of(&self, total: u64) {
+        self.bar.set_length(total);
+    }
+
     /// So much is done. From any thread.
     pub(crate) fn set(&self, done: u64) {
+        self.show();
+        self.bar.set_position(done);
+    }
+
+    /// So much more is done. From any thread.
+    pub(crate) fn advance(&self, done: u64) {
+        self.show();
+        self.bar.inc(done);
+    }
+
+    fn show(&self) {
         if self.begun.elapsed() >= SOON && !self.shown.swap(true, Ordering::Relaxed) {
             self.bar.set_draw_target(ProgressDrawTarget::stderr()); // draws on a terminal only
         }
-        self.bar.set_position(done);
     }
 }
 

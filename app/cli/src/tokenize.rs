@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use cudafast_model::WeightSource;
 use cudafast_text::SpecialTokens;
 
 use crate::args::TokenizeArgs;
@@ -10,7 +9,7 @@ use crate::failure::Failure;
 use crate::{output, prompt, source};
 
 pub(crate) fn run(args: &TokenizeArgs) -> Result<(), Failure> {
-    let tokenizer = cudafast_runtime::tokenizer(&WeightSource::from(source::open_model(&args.model)?))?;
+    let tokenizer = cudafast_runtime::tokenizer(&source::outline_model(&args.model)?)?;
     let text = match args.text.as_deref() {
         None | Some("-") => prompt::read_stdin()?,
         Some(text) => text.to_owned(),

@@ -4,6 +4,7 @@ use std::{fmt, fs::File, io, ops::Deref, sync::Arc};
 
 /// The bytes of one complete file (or of one synthetic tensor). Their address never changes while this lives.
 pub(crate) enum Buffer {
+    /// A file, or memory that is read like one.
     Mapped(memmap2::Mmap),
     Static(&'static [u8]),
     /// `bytes[start..]`; `start` moves the first byte to an aligned address.
@@ -15,6 +16,9 @@ pub(crate) enum Buffer {
 
 /// Wide enough to read any plain number or block field in place.
 const MIN_ALIGN: usize = 8;
+/// From this size on, memory is asked for in huge pages: fewer misses where each byte is read once a token.
+#[cfg(target_os = "linux")]
+const HUGE_PAGE: usize = 2 << 20;
 /// What a copy made here is aligned to: one cache line.
 const COPY_ALIGN: usize = 64;
 
@@ -71,6 +75,20 @@ pub struct TensorData {
 }
 
 impl TensorData {
+    /// `len` bytes that no file holds: memory that reads as zeros, to be written by `fill`. Pages that `fill` leaves alone
+    /// take no memory. Fails where the system gives no memory, or as `fill` does.
+    pub fn filled(len: usize, fill: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Self> {
+        // One that is larger than memory may still be asked for, by those who write a part of it alone.
+        let mut map = memmap2::MmapOptions::new().len(len).no_reserve_swap().map_anon()?;
+        #[cfg(target_os = "linux")]
+        if len >= HUGE_PAGE {
+            let _ = map.advise(memmap2::Advice::HugePage); // speed alone: some kernels do not have it
+        }
+        fill(&mut map)?;
+        let buffer = Buffer::Mapped(map.make_read_only()?);
+        Ok(Self { buffer: Arc::new(buffer), start: 0, len })
+    }
+
     /// `start..start + len` must lie inside `buffer`: checked by the caller when the file was opened.
     pub(crate) fn part_of(buffer: Arc<Buffer>, start: usize, len: usize) -> Self {
         Self { buffer, start, len }

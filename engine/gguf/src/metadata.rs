@@ -21,6 +21,11 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// Keys that come from no file. `label` is what messages call their source.
+    pub fn from_entries(label: &str, entries: impl IntoIterator<Item = (String, Value)>) -> Result<Self, Error> {
+        Self::new(Path::new(label), entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
+    }
+
     pub(crate) fn new(path: &Path, entries: Vec<(Box<str>, Value)>) -> Result<Self, Error> {
         let mut by_key: Vec<u32> = (0..).take(entries.len()).collect();
         by_key.sort_unstable_by_key(|&i| &entries[i as usize].0);

@@ -120,6 +120,34 @@ impl<'a> Writer<'a> {
     /// Writes a set as `<base>-00001-of-0000N.gguf` and so on, adding the `split.*` keys. Returns the paths in order.
     /// One shard is a set of one. After an error the set is incomplete.
     pub fn write_set(&self, dir: &Path, base: &str, split: Split) -> Result<Vec<PathBuf>, Error> {
+        let (plan, parts) = self.parts(dir, base, split)?;
+        let mut paths = Vec::new();
+        for (name, part) in parts {
+            let path = dir.join(name);
+            self.create(&path, &plan, &part)?;
+            paths.push(path);
+        }
+        Ok(paths)
+    }
+
+    /// The files that [`write_set`](Self::write_set) would make: names and bytes. Makes nothing.
+    pub fn outline_set(&self, base: &str, split: Split) -> Result<Vec<(String, u64)>, Error> {
+        let (plan, parts) = self.parts(Path::new(""), base, split)?;
+        Ok(parts.into_iter().map(|(name, part)| (name, self.file_bytes(&plan, &part))).collect())
+    }
+
+    /// Bytes of the file that [`write_file`](Self::write_file) would make.
+    pub fn outline_file(&self) -> Result<u64, Error> {
+        Ok(self.file_bytes(&self.plan(Path::new("output"))?, &self.whole()))
+    }
+
+    fn file_bytes(&self, plan: &Plan, part: &Part) -> u64 {
+        let header = self.raw(plan, part).header().len() as u64;
+        header + padding(header, plan.alignment) + part.range.clone().map(|i| plan.padded(i)).sum::<u64>()
+    }
+
+    /// The files of a set: names and contents.
+    fn parts(&self, dir: &Path, base: &str, split: Split) -> Result<(Plan, Vec<(String, Part)>), Error> {
         let label = dir.join(base);
         if let Some((key, _)) = self.kv.iter().find(|(key, _)| SPLIT_KEYS.contains(&key.as_str())) {
             return Err(Error::DuplicateKey { path: label, key: key.clone() });
@@ -128,20 +156,16 @@ impl<'a> Writer<'a> {
         let ranges = plan.cut(split);
         let count = ranges.len() as u64;
         header::at_most(&label, "the number of shards", count, MAX_SHARDS)?;
-        let mut paths = Vec::new();
-        for (no, range) in (0u16..).zip(ranges) {
-            let mut keys: Vec<RawKv> = self.kv.iter().map(|(key, value)| RawKv::new(key, value)).collect();
-            if no > 0 {
-                keys.retain(|kv| kv.key == ALIGNMENT_KEY.as_bytes());
-            }
+        let part = |(no, range): (u16, Range<usize>)| {
+            let own = self.kv.iter().filter(|(key, _)| no == 0 || key == ALIGNMENT_KEY);
+            let mut keys: Vec<RawKv> = own.map(|(key, value)| RawKv::new(key, value)).collect();
             // Both fit: at most MAX_SHARDS and MAX_TENSORS.
             let said = [Value::U16(no), Value::U16(count as u16), Value::I32(self.tensors.len() as i32)];
             keys.extend(SPLIT_KEYS.iter().zip(&said).map(|(key, value)| RawKv::new(key, value)));
-            let path = dir.join(format!("{base}-{}.gguf", ShardName::tail(u64::from(no) + 1, count)));
-            self.create(&path, &plan, &Part { range, keys })?;
-            paths.push(path);
-        }
-        Ok(paths)
+            (format!("{base}-{}.gguf", ShardName::tail(u64::from(no) + 1, count)), Part { range, keys })
+        };
+        let parts = (0..).zip(ranges).map(part).collect();
+        Ok((plan, parts))
     }
 
     fn whole(&self) -> Part {

@@ -16,7 +16,7 @@ use crate::{
 
 const F32: u32 = 0;
 /// Ternary formats whose experts are stored in a rotated basis: PQ2_0 and PTQ1_0.
-const TERNARY: [u32; 2] = [142, 143];
+pub(crate) const TERNARY: [u32; 2] = [142, 143];
 
 impl Weights {
     /// Binds every tensor of the model and refuses any other. Matrices are not read, vectors are (a few MB).

@@ -133,6 +133,14 @@ pub enum Error {
     #[error("{file}: draft head does not fit: `{key}` is {shared}, but tensor `{name}` is {}; convert the head again", if *present { "present" } else { "missing" })]
     HeadSharing { file: String, key: &'static str, shared: bool, name: &'static str, present: bool },
 
+    /// A synthetic model that no file could be.
+    #[error("synthetic model: {what}: {found}, expected {expected}")]
+    Synth { what: &'static str, found: u64, expected: String },
+
+    /// Memory for synthetic weights was not to be had, or their making was ended from outside.
+    #[error("{file}: tensor `{name}` ({bytes} bytes) cannot be made in memory; ask for fewer layers")]
+    SynthFill { file: String, name: String, bytes: usize, source: std::io::Error },
+
     /// The plan is larger than the device.
     #[error("needs {}, have {}; {advice}", crate::plan::size(*needed), crate::plan::size(*available))]
     DoesNotFit { needed: u64, available: u64, advice: String },

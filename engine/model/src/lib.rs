@@ -19,6 +19,8 @@
 //! type, no tensor or key of the file was passed over, and no later step has to ask again. What does not fit is refused,
 //! never repaired ([`Error`]; gguf-qwen4exp.md 7, the rows above the container).
 //!
+//! Without a file, [`SynthSpec`] makes a model of any size from a seed.
+//!
 //! [`MemoryPlan`] is every byte before it is allocated, [`Inspection`] what a file holds, and [`NgramParams::row_ids`]
 //! which rows of the n-gram table a token reads.
 
@@ -34,6 +36,7 @@ mod ngram;
 mod plan;
 mod read;
 mod source;
+mod synth;
 mod weights;
 
 pub use crate::{
@@ -45,6 +48,7 @@ pub use crate::{
     ngram::NgramParams,
     plan::{Home, MemoryPlan, PlanItem, PlanLine},
     source::{SourceTensor, WeightSource},
+    synth::{SynthFile, SynthShape, SynthSource, SynthSpec, SynthStep, SynthTensor, SynthTypes},
     weights::{
         AttentionWeights, DraftHead, GdnWeights, HyperConnection, HyperRead, Layer, Mixer, MoeWeights, NgramWeights,
         Weights,

@@ -160,7 +160,7 @@ fn multipliers(keys: Keys<'_>, vocab: usize, ngram: usize) -> Result<Vec<u64>, E
 }
 
 /// `M[i]` of qwen4exp.md 6 for the first (only) n-gram layer, so `ord` is 0.
-fn multiplier(vocab: u64, i: u64) -> u64 {
+pub(crate) fn multiplier(vocab: u64, i: u64) -> u64 {
     let half = i64::MAX as u64 / vocab / 2;
     2 * (splitmix64(SEED.wrapping_add(GOLDEN.wrapping_mul(i + 1))) % half) + 1
 }
@@ -201,7 +201,7 @@ fn is_prime(n: u64) -> bool {
     n >= 2 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d))
 }
 
-fn next_prime(n: u64) -> u64 {
+pub(crate) fn next_prime(n: u64) -> u64 {
     let mut candidate = n + 1;
     while !is_prime(candidate) {
         candidate += 1;

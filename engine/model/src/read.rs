@@ -17,7 +17,7 @@ pub(crate) const MAX_WIDTH: u64 = 1 << 20;
 /// Heads, experts.
 const MAX_COUNT: u64 = 1 << 14;
 /// Blocks.
-const MAX_LAYERS: u64 = 1 << 12;
+pub(crate) const MAX_LAYERS: u64 = 1 << 12;
 /// Residual streams.
 const MAX_STREAMS: u64 = 1 << 8;
 /// Taps of a convolution; with one tap there would be no history to carry.

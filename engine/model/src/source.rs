@@ -2,6 +2,8 @@
 
 use cudafast_gguf::{Metadata, ShardSet, Tensor, TensorData};
 
+use crate::synth::SynthSource;
+
 /// The tensors and keys a model is bound from. Binding asks for nothing but what is here: tensors by name, all names,
 /// keys, and a label for messages.
 #[derive(Clone, Debug)]
@@ -9,6 +11,8 @@ use cudafast_gguf::{Metadata, ShardSet, Tensor, TensorData};
 pub enum WeightSource {
     /// A GGUF set: mapped files, or one complete file in memory.
     Shards(ShardSet),
+    /// A model made from a seed, in memory.
+    Synthetic(SynthSource),
 }
 
 /// One tensor of a source, before anybody checked that it fits the model.
@@ -43,6 +47,7 @@ impl WeightSource {
     pub fn label(&self) -> &str {
         match self {
             WeightSource::Shards(set) => set.label(),
+            WeightSource::Synthetic(made) => made.label(),
         }
     }
 
@@ -50,6 +55,7 @@ impl WeightSource {
     pub fn metadata(&self) -> &Metadata {
         match self {
             WeightSource::Shards(set) => set.metadata(),
+            WeightSource::Synthetic(made) => made.metadata(),
         }
     }
 
@@ -57,19 +63,31 @@ impl WeightSource {
     pub fn tensor(&self, name: &str) -> Option<SourceTensor<'_>> {
         match self {
             WeightSource::Shards(set) => set.tensor(name).map(SourceTensor::of_shard),
+            WeightSource::Synthetic(made) => made.tensor(name),
         }
     }
 
     /// All tensors, in the order of the set.
     pub fn tensors(&self) -> impl Iterator<Item = SourceTensor<'_>> {
-        match self {
-            WeightSource::Shards(set) => set.tensors().iter().map(SourceTensor::of_shard),
-        }
+        let count = match self {
+            WeightSource::Shards(set) => set.tensors().len(),
+            WeightSource::Synthetic(made) => made.len(),
+        };
+        (0..count).map(move |at| match self {
+            WeightSource::Shards(set) => SourceTensor::of_shard(&set.tensors()[at]),
+            WeightSource::Synthetic(made) => made.at(at),
+        })
     }
 }
 
 impl From<ShardSet> for WeightSource {
     fn from(set: ShardSet) -> Self {
         WeightSource::Shards(set)
+    }
+}
+
+impl From<SynthSource> for WeightSource {
+    fn from(made: SynthSource) -> Self {
+        WeightSource::Synthetic(made)
     }
 }

@@ -32,6 +32,8 @@ mod format;
 mod formats;
 mod rotation;
 
+pub mod synth;
+
 pub mod llama;
 
 pub use crate::{

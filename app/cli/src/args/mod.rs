@@ -4,6 +4,7 @@ mod generate;
 mod measure;
 mod model;
 mod numbers;
+mod synth;
 mod text;
 mod verify;
 
@@ -19,6 +20,8 @@ pub(crate) use self::measure::{
 };
 pub(crate) use self::model::{DeviceArgs, HeadArgs, ModelArgs};
 pub(crate) use self::numbers::{EvalArgs, InspectArgs};
+pub(crate) use self::synth::SynthArgs;
+use self::synth::Synthetic;
 pub(crate) use self::text::{DetokenizeArgs, TokenizeArgs};
 pub(crate) use self::verify::VerifyArgs;
 use crate::output;
@@ -65,6 +68,8 @@ pub(crate) enum Command {
     /// Keep or compare every intermediate value of a run, to find where numbers part.
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Write a model of random weights: any size, the published names and number formats.
+    Synth(Box<SynthArgs>),
     /// Print a shell's completion script.
     Completions(CompletionsArgs),
 }

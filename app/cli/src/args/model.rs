@@ -6,6 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use cudafast_cpu::{CpuOptions, HeadNorm, Precision};
 
+use super::Synthetic;
 use crate::failure::Failure;
 
 /// Which model.
@@ -14,6 +15,10 @@ pub(crate) struct ModelArgs {
     /// A .gguf file, any shard of a set, or a directory that holds one model. Left out: the embedded model
     #[arg(short, long, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
+    /// Instead of a model's files: random weights in memory, and a draft head to go with them. NAME=VALUE pairs of layers,
+    /// vocab, ngram-rows, seed, types, shape, as in `cudafast synth`; e.g. layers=4,ngram-rows=1000000
+    #[arg(long, value_name = "SPEC", conflicts_with = "model")]
+    pub(crate) synth: Option<Synthetic>,
 }
 
 /// Which draft head.

@@ -11,8 +11,6 @@ mod report;
 mod spread;
 mod table;
 
-use cudafast_model::WeightSource;
-
 use self::machine::Machine;
 use self::measure::{Lane, Sample, Test};
 use self::reads::Reads;
@@ -27,8 +25,7 @@ use crate::{load, output, source};
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let mut cpu_options = args.backend.cpu_options(0)?;
     let work = Work::begin();
-    let model = source::open_model(&args.model)?;
-    let head = source::open_head(&args.model, &args.head, &model)?;
+    let (model, head) = source::open_with_head(&args.model, &args.head)?;
     let tests = tests(args, &head)?;
     let cores = host::cores();
     let threads: Vec<usize> = args.threads.iter().map(|n| if *n == 0 { cores } else { *n }).collect();
@@ -41,8 +38,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     let reads = engines.first().map(|(_, loaded)| {
         let hp = loaded.engine.backend().hyperparams();
-        let head = head.file().map(|file| WeightSource::from(file.clone()));
-        Reads::of(&WeightSource::from(model.clone()), head.as_ref(), hp)
+        Reads::of(&model, head.file(), hp)
     });
     let reads = reads.unwrap_or_default();
     let mut lanes = Vec::new();

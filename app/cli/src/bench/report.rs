@@ -2,7 +2,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cudafast_gguf::ShardSet;
 use cudafast_model::{Inspection, WeightSource};
 use serde::Serialize;
 
@@ -65,8 +64,8 @@ pub(crate) struct RowReport {
 
 impl Report {
     pub(crate) fn new(
-        model: &ShardSet,
-        head: Option<&ShardSet>,
+        model: &WeightSource,
+        head: Option<&WeightSource>,
         backends: Vec<String>,
         args: &BenchArgs,
         reads_per_token: Reads,
@@ -92,8 +91,8 @@ impl Report {
 }
 
 impl ModelReport {
-    fn of(file: &ShardSet) -> Self {
-        let inspection = Inspection::of(&WeightSource::from(file.clone()));
+    fn of(file: &WeightSource) -> Self {
+        let inspection = Inspection::of(file);
         Self {
             label: file.label().to_owned(),
             name: file.metadata().str_opt("general.name").ok().flatten().map(str::to_owned),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cudafast_cpu::CpuTimeline;
-use cudafast_model::{Hyperparams, WeightSource};
+use cudafast_model::Hyperparams;
 use cudafast_runtime::{
     Backend, BackendError, CancelFlag, LogitEdit, LogitRows, RoundRequest, Sampling, Timeline, TimelineOptions, TokenId,
 };
@@ -22,12 +22,10 @@ pub(crate) fn run(args: &TraceDumpArgs) -> Result<(), Failure> {
     let prompt = Prompt::read(&args.prompt)?;
     let work = Work::begin(); // from here on a signal may leave no file behind
     let mut out = OutFile::claim("--out", &args.out)?;
-    let model = source::open_model(&args.model)?;
-    let head = source::open_head(&args.model, &args.head, &model)?;
+    let (target, head) = source::open_with_head(&args.model, &args.head)?;
     if args.depth > 0 && head.file().is_none() {
         return Err(cudafast_runtime::Error::NoDraftHead { depth: args.depth }.into());
     }
-    let target = WeightSource::from(model.clone());
     let tokens = prompt.tokens_by(&cudafast_runtime::tokenizer(&target)?)?;
     if tokens.is_empty() {
         return Err(cudafast_runtime::Error::EmptyPrompt.into());
@@ -50,7 +48,7 @@ pub(crate) fn run(args: &TraceDumpArgs) -> Result<(), Failure> {
     let mut data = recording.finish().map_err(|source| out.failed(source))?;
     work.check()?;
     ran?;
-    let about = About::new(model.label(), how(args, &backend.describe()), geometry(&hp), tokens);
+    let about = About::new(target.label(), how(args, &backend.describe()), geometry(&hp), tokens);
     file::write(&mut out, &about, &recording.events, &mut data).map_err(|source| out.failed(source))?;
     out.finish()?;
     let rows: usize = recording.events.iter().map(|event| event.rows).sum();

@@ -353,6 +353,7 @@ fn help_of_every_command_has_examples_and_goes_to_stdout() {
         &["eval", "--help"],
         &["completions", "--help"],
         &["verify", "--help"],
+        &["synth", "--help"],
     ] {
         let help = cli.run(command).ok();
         assert!(help.out.contains("Examples:") && help.err.is_empty(), "{help:?}");

@@ -5,5 +5,6 @@ mod commands;
 mod fixture;
 mod measure;
 mod refusals;
+mod synth;
 mod texts;
 mod verify;

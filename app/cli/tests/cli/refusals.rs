@@ -69,7 +69,12 @@ fn numbers_as_large_as_they_come_are_followed_or_refused_at_once() {
 }
 
 /// The process and the first bytes it prints, or the first file it makes.
-fn interrupted(cli: &Cli, line: &[&str], signal: &str, begun: impl Fn(&mut std::process::ChildStdout) -> bool) -> Ran {
+pub(crate) fn interrupted(
+    cli: &Cli,
+    line: &[&str],
+    signal: &str,
+    begun: impl Fn(&mut std::process::ChildStdout) -> bool,
+) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cudafast"));
     command.current_dir(cli.folder.path()).args(line).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

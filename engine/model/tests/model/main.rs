@@ -10,4 +10,5 @@ mod ngram;
 mod plan;
 mod published;
 mod real_files;
+mod synth;
 mod tensors;
