@@ -10,7 +10,7 @@ const SYNTH_HELP: &str = "\
 Examples:
   cudafast synth --out DIR --layers 4 --ngram-rows 1000000       four layers at the real width, 11 GB
   cudafast synth --out DIR --layers 4 --ngram-rows 1000000 --types Q8_0 --seed 7
-  cudafast synth --out DIR --shape small                         a megabyte, for tests
+  cudafast synth --out DIR --shape small                         2 MB, for tests
   cudafast synth --out DIR                                       all of it: 111 GB and the head's 2.8 GB
 
 The weights are random numbers: such a model runs and can be timed, and writes noise. The same numbers give the same bytes,

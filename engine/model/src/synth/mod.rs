@@ -48,7 +48,7 @@ pub struct SynthSpec {
 pub enum SynthShape {
     /// Those of the published model (qwen4exp.md 1).
     Shipped,
-    /// The least at which every format fits and every kind of layer has work to do: about a megabyte.
+    /// The least at which every format fits and every kind of layer has work to do: about 2 MB.
     Small,
 }
 

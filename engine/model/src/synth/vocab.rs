@@ -1,7 +1,8 @@
 //! A vocabulary of any size: the 256 bytes, words of letters made by merges, the special tokens, padding.
 //!
 //! Words are all strings of lower-case letters, with and without a blank in front, in order of length: every merge is a
-//! word and one more letter. Text that such a model writes is therefore harmless on a terminal.
+//! word and one more letter. What a model of the published vocabulary writes is therefore letters, but for one token in
+//! a thousand.
 
 use cudafast_gguf::StrArray;
 
