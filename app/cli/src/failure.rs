@@ -74,8 +74,8 @@ pub(crate) enum Failure {
     Stdout { source: io::Error },
     #[error("cannot read from standard input")]
     Stdin { source: io::Error },
-    #[error("cannot listen for Ctrl-C")]
-    Signals { source: ctrlc::Error },
+    #[error("cannot listen for signals")]
+    Signals { source: io::Error },
     #[error("interrupted")]
     Interrupted,
 }

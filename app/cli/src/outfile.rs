@@ -8,8 +8,8 @@ use tempfile::NamedTempFile;
 
 use crate::failure::Failure;
 
-/// Written to a hidden `.part` beside its place and renamed when it is whole; dropped before that, nothing is left. Only a
-/// kill that cannot be caught leaves the `.part`.
+/// Written to a hidden `.part` beside its place and renamed when it is whole; dropped before that, nothing is left. Only an
+/// end that cannot be delayed (`kill -9`, a second Ctrl-C) leaves the `.part`.
 pub(crate) struct OutFile {
     out: BufWriter<Target>,
     /// The flag that named it, for failures.

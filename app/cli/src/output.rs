@@ -27,6 +27,11 @@ pub(crate) fn note(line: &str) {
     let _ = writeln!(io::stderr(), "cudafast: {}", escape_control(line));
 }
 
+/// Lines that were asked for in the middle of something else.
+pub(crate) fn guide(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
 /// The line that ends a failed command.
 pub(crate) fn error_line(line: &str) {
     note(&format!("error: {line}"));

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let ctx_tokens = ctx_tokens(&loaded, args.generate.ctx_tokens, &tokens, options.max_tokens);
     let (mut session, plan) = loaded.open_session(ctx_tokens, 0)?;
     let work = Work::begin();
-    let generation = answer(&mut session, &tokens, &options, !args.json, &work.cancel)?;
+    let generation = answer(&mut session, &tokens, &options, (!args.json).then_some(""), &work.cancel)?;
     if args.json {
         let logprobs = args.logprobs.map(|_| LogprobsReport::of(&generation, engine.tokenizer()));
         print_json(&loaded, tokens.len(), &generation, logprobs, &plan)?;
@@ -100,24 +100,25 @@ pub(crate) fn render_options(think: bool) -> RenderOptions {
     RenderOptions { add_generation_prompt: true, enable_thinking: Some(think), ..RenderOptions::default() }
 }
 
-/// Generates, and prints text as it is known if `show`.
+/// Generates. With `show`, prints what it says before the first token, then text as it is known.
 pub(crate) fn answer(
     session: &mut Session,
     prompt: &[TokenId],
     options: &GenerateOptions,
-    show: bool,
+    show: Option<&str>,
     cancel: &CancelFlag,
 ) -> Result<Generation, Failure> {
     let mut closed = None;
     let mut waiting = Some(Waiting::begin(&format!("reading {} tokens", prompt.len())));
     let generation = session.generate(prompt, options, cancel, &mut |event| {
         if matches!(event, GenEvent::Prefilled(_)) {
-            waiting = (!show).then(|| Waiting::begin("generating"));
+            waiting = show.is_none().then(|| Waiting::begin("generating"));
+            closed = show.filter(|opening| !opening.is_empty()).and_then(|opening| output::text(opening).err());
         }
         let (GenEvent::Token { text, .. } | GenEvent::End { text, .. }) = event else {
             return ControlFlow::Continue(());
         };
-        if show && !text.is_empty() && closed.is_none() {
+        if show.is_some() && !text.is_empty() && closed.is_none() {
             closed = output::text(text).err();
         }
         if closed.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

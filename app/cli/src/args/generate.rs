@@ -124,7 +124,10 @@ Examples:
   cudafast chat -m DIR --system \"Answer in one sentence.\" --temp 0.7
   printf 'Hello.\\nWho are you?\\n' | cudafast chat
 
-A line is a message. /reset forgets the conversation, /quit or the end of input leaves.";
+A line is a message; on a terminal one that ends in a backslash goes on on the next. /help lists the commands: /reset /system
+/think /depth /quit. Ctrl-C stops the answer and keeps the conversation, a second one leaves, as does Ctrl-D. What is typed on
+a terminal is kept in ~/.local/state/cudafast/chat-history (by $XDG_STATE_HOME elsewhere), for its owner only; a line that
+begins with a blank is not.";
 
 #[derive(Debug, Args)]
 #[command(after_help = CHAT_HELP)]
@@ -143,6 +146,9 @@ pub(crate) struct ChatArgs {
     /// Let the model think before it answers
     #[arg(long)]
     pub(crate) think: bool,
+    /// Neither read nor keep what is typed in earlier and later conversations
+    #[arg(long)]
+    pub(crate) no_history: bool,
 }
 
 /// A number that is a sampler setting by [`Sampling::new`], the only place that knows the ranges.

@@ -35,7 +35,8 @@ Examples:
   cudafast COMMAND --help                         every flag of a command
 
 Exit codes: 0 done, 1 could not be done (one line on stderr says why), 2 a command line that cannot be followed (likewise),
-130 interrupted: Ctrl-C or SIGTERM ends an answer at the next token and prints its summary, a second one ends it at once.";
+130 interrupted: Ctrl-C, SIGTERM or a terminal that goes away ends an answer at the next token and prints its summary, a
+second signal ends it at once. In chat the first Ctrl-C ends the answer only.";
 
 /// Runs models of the qwen4exp family, with speculative decoding that changes speed and nothing else.
 #[derive(Debug, Parser)]
