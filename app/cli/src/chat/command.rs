@@ -24,6 +24,7 @@ pub(super) const HELP: &str = "\
 /system TEXT     begin a new one with TEXT as what the model is told first; without TEXT, with nothing
 /think on|off    let the model think before it answers
 /depth N|auto    drafts verified at once, 0 to 6: speed only
+/help            show this
 /quit            leave; so does Ctrl-D
 Every other line is a message. One that ends in a backslash goes on on the next line; one that begins with // is a message
 that begins with /. Ctrl-C stops an answer or clears a line; at an empty line a second one leaves.
