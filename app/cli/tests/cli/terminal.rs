@@ -1,7 +1,9 @@
 //! A conversation as a person has it: keys in, a screen out.
 
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use crate::fixture::Cli;
 use crate::pty::Terminal;
@@ -45,6 +47,8 @@ fn lines_are_edited_recalled_and_kept_for_their_owner_only() {
     first.wait_for(". ");
     first.keys("two\r");
     first.wait_for("generated");
+    first.keys("\x1b[200~pasted,\rnot sent\x1b[201~\r");
+    first.wait_for("generated");
     first.keys(" between us\r");
     first.wait_for("generated");
     first.wait_for("> ");
@@ -56,7 +60,7 @@ fn lines_are_edited_recalled_and_kept_for_their_owner_only() {
     assert_eq!(first.ended(), 0);
     let kept = std::fs::read_to_string(history(&cli)).unwrap();
     let lines: Vec<&str> = kept.lines().skip(1).collect();
-    assert_eq!(lines, ["Hello.", "/help", "One\\ntwo", "/fly"]);
+    assert_eq!(lines, ["Hello.", "/help", "One\\ntwo", "pasted,\\nnot sent", "/fly"]);
     assert_eq!(std::fs::metadata(history(&cli)).unwrap().permissions().mode() & 0o777, 0o600);
 
     let mut second = chat(&cli, &["-n", "8"]);
@@ -126,6 +130,19 @@ fn a_signal_leaves_the_terminal_as_it_was() {
     let terminal = telling(&cli);
     terminal.signal("-TERM");
     assert_eq!(terminal.ended(), 130);
+}
+
+#[test]
+fn a_hangup_that_was_ignored_at_the_start_stays_ignored() {
+    let script = r#"trap '' HUP; exec "$0" run Once -n 200 --ignore-stop --threads 1"#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_cudafast")]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut [0]).unwrap();
+    assert!(Command::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap().success());
+    out.read_to_end(&mut Vec::new()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
