@@ -3,7 +3,7 @@
 use cudafast_model::AttentionWeights;
 
 use crate::math::{self, axpy, dot_inline, exp, sigmoid};
-use crate::matmul::{Operand, matmul};
+use crate::matmul::{project, project_all};
 use crate::model::{Model, Rows};
 use crate::probe::Probe;
 use crate::select::{Selected, select};
@@ -22,17 +22,9 @@ pub(crate) fn forward(
     let hp = &model.hp;
     let (at, ix) = (&hp.attention, &hp.indexer);
     let n = x.len() / hp.hidden;
-    let operand = Operand::new(x, hp.hidden, model.precision);
-    let project = |m: cudafast_model::MatrixRef<'_>| {
-        let mut y = vec![0.0; n * m.rows];
-        matmul(&model.pool, m, &operand, &mut y);
-        y
-    };
-    let query_gate = project(w.q.view());
-    let mut keys = project(w.k.view());
-    let values = project(w.v.view());
-    let mut index_q = project(w.index_q.view());
-    let index_raw = project(w.index_k.view());
+    let operand = model.operand(x, hp.hidden, rows.phase);
+    let projections = [w.q.view(), w.k.view(), w.v.view(), w.index_q.view(), w.index_k.view()];
+    let [query_gate, mut keys, values, mut index_q, index_raw] = project_all(&model.pool, projections, &operand);
 
     // Per head: query channels, then gate channels.
     let (mut queries, mut gates) = (Vec::with_capacity(n * at.heads * at.head_dim), Vec::new());
@@ -40,9 +32,9 @@ pub(crate) fn forward(
         queries.extend_from_slice(&head[..at.head_dim]);
         gates.extend_from_slice(&head[at.head_dim..]);
     }
-    math::rms_norm(&mut queries, w.q_norm.as_slice(), at.head_dim, hp.rms_eps);
-    math::rms_norm(&mut keys, w.k_norm.as_slice(), at.head_dim, hp.rms_eps);
-    math::rms_norm(&mut index_q, w.index_q_norm.as_slice(), ix.head_dim, hp.rms_eps);
+    math::rms_norm(&model.pool, &mut queries, w.q_norm.as_slice(), at.head_dim, hp.rms_eps);
+    math::rms_norm(&model.pool, &mut keys, w.k_norm.as_slice(), at.head_dim, hp.rms_eps);
+    math::rms_norm(&model.pool, &mut index_q, w.index_q_norm.as_slice(), ix.head_dim, hp.rms_eps);
     for t in 0..n {
         let angles = model.rope.angles(rows.position + t);
         let heads = [
@@ -99,10 +91,8 @@ pub(crate) fn forward(
         }
     });
     probe.value(layer, "attention.core", rows.position, at.heads * at.head_dim, &o);
-    math::zip_in_place(&mut o, &gates, |o, g| o * sigmoid(g));
-    let mut out = vec![0.0; n * hp.hidden];
-    matmul(&model.pool, w.out.view(), &Operand::new(&o, at.heads * at.head_dim, model.precision), &mut out);
-    out
+    math::zip_in_place(&model.pool, &mut o, &gates, |o, g| o * sigmoid(g));
+    project(&model.pool, w.out.view(), &model.operand(&o, at.heads * at.head_dim, rows.phase))
 }
 
 /// Key of a completed QSA block: mean of its raw index keys, as stored, then norm, then rope at its first token.
@@ -119,7 +109,7 @@ fn pool_block(model: &Model, w: &AttentionWeights, kv: &mut KvCache, block: usiz
     for m in &mut mean {
         *m /= ix.ratio as f32;
     }
-    math::rms_norm(&mut mean, w.index_k_norm.as_slice(), ix.head_dim, model.hp.rms_eps);
+    math::rms_norm(&model.pool, &mut mean, w.index_k_norm.as_slice(), ix.head_dim, model.hp.rms_eps);
     model.rope.angles(block * ix.ratio).rotate(&mut mean);
     kv.index_pooled.put(block, &mean);
 }

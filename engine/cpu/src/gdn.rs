@@ -3,7 +3,8 @@
 use cudafast_model::{GdnWeights, Hyperparams};
 
 use crate::math::{self, axpy, dot_inline, exp, sigmoid, silu, small_gemm, softplus, sum_squares};
-use crate::matmul::{Operand, matmul};
+use crate::matmul::{project, project_all};
+use crate::pool::Pool;
 use crate::model::{Model, Phase, Rows};
 use crate::probe::Probe;
 use crate::simd::{self, Kernel};
@@ -24,29 +25,24 @@ pub(crate) fn forward(
     let hp = &model.hp;
     let gdn = &hp.gdn;
     let n = x.len() / hp.hidden;
-    let operand = Operand::new(x, hp.hidden, model.precision);
-    let project = |m: cudafast_model::MatrixRef<'_>| {
-        let mut y = vec![0.0; n * m.rows];
-        matmul(&model.pool, m, &operand, &mut y);
-        y
-    };
-    let u = project(w.qkv.view());
-    let z = project(w.gate.view());
-    let gates = Gates::new(w, &project(w.alpha.view()), &project(w.beta.view()), gdn.value_heads);
+    let operand = model.operand(x, hp.hidden, rows.phase);
+    let projections = [w.qkv.view(), w.gate.view(), w.alpha.view(), w.beta.view()];
+    let [u, z, alpha, beta] = project_all(&model.pool, projections, &operand);
+    let gates = Gates::new(w, &alpha, &beta, gdn.value_heads);
     probe.value(rows.layer, "gdn.qkv", rows.position, gdn.qkv_channels(), &u);
     probe.value(rows.layer, "gdn.gate", rows.position, gdn.inner(), &z);
     probe.value(rows.layer, "gdn.log_decay", rows.position, gdn.value_heads, &gates.g);
     probe.value(rows.layer, "gdn.beta", rows.position, gdn.value_heads, &gates.beta);
 
     let mut y = vec![0.0; u.len()];
-    convolve(w.conv.as_slice(), layer.conv.settle(), &u, gdn.qkv_channels(), 1, &mut y);
+    convolve(&model.pool, w.conv.as_slice(), layer.conv.settle(), &u, gdn.qkv_channels(), 1, &mut y);
     match rows.phase {
         Phase::Decode => layer.conv.log(&u),
         Phase::Prefill => layer.conv.append(&u),
     }
     drop(u);
-    math::map_in_place(&mut y, silu);
-    norm_queries_and_keys(&mut y, hp);
+    math::map_in_place(&model.pool, &mut y, silu);
+    norm_queries_and_keys(&model.pool, &mut y, hp);
     probe.value(rows.layer, "gdn.conv", rows.position, gdn.qkv_channels(), &y);
 
     let inner = gdn.inner();
@@ -57,12 +53,10 @@ pub(crate) fn forward(
     }
 
     probe.value(rows.layer, "gdn.core", rows.position, inner, &o);
-    math::rms_norm(&mut o, w.norm.as_slice(), gdn.head_dim, hp.rms_eps);
+    math::rms_norm(&model.pool, &mut o, w.norm.as_slice(), gdn.head_dim, hp.rms_eps);
     // The output gate is a sigmoid, not a silu.
-    math::zip_in_place(&mut o, &z, |o, z| o * sigmoid(z));
-    let mut out = vec![0.0; n * hp.hidden];
-    matmul(&model.pool, w.out.view(), &Operand::new(&o, inner, model.precision), &mut out);
-    out
+    math::zip_in_place(&model.pool, &mut o, &z, |o, z| o * sigmoid(z));
+    project(&model.pool, w.out.view(), &model.operand(&o, inner, rows.phase))
 }
 
 /// Per row and value head: log decay `g <= 0` and update rate `beta`.
@@ -88,27 +82,36 @@ impl Gates {
 
 /// Causal convolution, channel by channel: `y[t][c] = sum_j taps[c][j] * u[t - (K-1-j) * dilation][c]`, `j` ascending,
 /// rows before the first taken from `history`. `taps: [C][K]`, `history: [(K-1) * dilation][C]`.
-pub(crate) fn convolve(taps: &[f32], history: &[f32], u: &[f32], channels: usize, dilation: usize, y: &mut [f32]) {
+pub(crate) fn convolve(
+    pool: &Pool,
+    taps: &[f32],
+    history: &[f32],
+    u: &[f32],
+    channels: usize,
+    dilation: usize,
+    y: &mut [f32],
+) {
     struct Conv<'a> {
         taps: &'a [f32],
         history: &'a [f32],
         u: &'a [f32],
         channels: usize,
         dilation: usize,
+        first: usize,
         y: &'a mut [f32],
     }
     impl Kernel for Conv<'_> {
         type Out = ();
         #[inline(always)]
         fn run(self) {
-            let Conv { taps, history, u, channels, dilation, y } = self;
+            let Conv { taps, history, u, channels, dilation, first, y } = self;
             let kernel = taps.len() / channels;
             let past = history.len() / channels;
             for (t, y) in y.chunks_exact_mut(channels).enumerate() {
                 y.fill(0.0);
                 for j in 0..kernel {
                     // Row t of `u` is row past + t of history followed by u.
-                    let row = past + t - (kernel - 1 - j) * dilation;
+                    let row = past + first + t - (kernel - 1 - j) * dilation;
                     let source = if row < past { &history[row * channels..] } else { &u[(row - past) * channels..] };
                     for ((y, s), taps) in y.iter_mut().zip(source).zip(taps.chunks_exact(kernel)) {
                         *y = taps[j].mul_add(*s, *y);
@@ -117,11 +120,13 @@ pub(crate) fn convolve(taps: &[f32], history: &[f32], u: &[f32], channels: usize
             }
         }
     }
-    simd::run(Conv { taps, history, u, channels, dilation, y });
+    let kernel = taps.len() / channels;
+    let bytes = kernel * size_of_val(y);
+    pool.split(y, channels, bytes, |first, y| simd::run(Conv { taps, history, u, channels, dilation, first, y }));
 }
 
 /// L2 norm per head of q and k, q also scaled by `1 / sqrt(dim)`; v stays.
-fn norm_queries_and_keys(y: &mut [f32], hp: &Hyperparams) {
+fn norm_queries_and_keys(pool: &Pool, y: &mut [f32], hp: &Hyperparams) {
     struct Norm<'a>(&'a mut [f32], usize, usize, usize);
     impl Kernel for Norm<'_> {
         type Out = ();
@@ -142,7 +147,9 @@ fn norm_queries_and_keys(y: &mut [f32], hp: &Hyperparams) {
             }
         }
     }
-    simd::run(Norm(y, hp.gdn.qkv_channels(), hp.gdn.key_heads, hp.gdn.head_dim));
+    let channels = hp.gdn.qkv_channels();
+    let bytes = size_of_val(y);
+    pool.split(y, channels, bytes, |_, y| simd::run(Norm(y, channels, hp.gdn.key_heads, hp.gdn.head_dim)));
 }
 
 /// Views of one post-convolution row.
@@ -513,7 +520,7 @@ mod tests {
             taps in proptest::collection::vec(-1.0f32..1.0, 4 * 8),
         ) {
             let mut y = vec![f32::NAN; u.len()];
-            convolve(&taps, &history, &u, 8, 3, &mut y);
+            convolve(&Pool::new(1).unwrap(), &taps, &history, &u, 8, 3, &mut y);
             let mut window: Vec<Vec<f32>> = history.chunks_exact(8).map(<[f32]>::to_vec).collect();
             for (t, row) in u.chunks_exact(8).enumerate() {
                 window.push(row.to_vec());

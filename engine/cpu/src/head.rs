@@ -6,12 +6,12 @@ use cudafast_runtime::sampler::argmax;
 
 use crate::HeadNorm;
 use crate::math;
-use crate::matmul::{Operand, matmul};
-use crate::model::{MixerState, Model, Phase, Rows};
+use crate::matmul::project;
+use crate::model::{MixerState, Model, Rows};
 use crate::probe::Probe;
 use crate::state::KvCache;
 
-/// Runs head rows at `position..`: `residuals: [T][W]`, `next[t]` the token after row `t`. Returns the head's own wide
+/// Runs head rows at `rows.position..`: `residuals: [T][W]`, `next[t]` the token after row `t`. Returns the head's own wide
 /// residual ("multi"), `[T][W]`, and writes its cache rows.
 pub(crate) fn forward(
     model: &Model,
@@ -19,7 +19,7 @@ pub(crate) fn forward(
     kv: &mut KvCache,
     residuals: &[f32],
     next: &[TokenId],
-    position: usize,
+    rows: Rows,
     probe: &mut dyn Probe,
 ) -> Vec<f32> {
     let hp = &model.hp;
@@ -28,22 +28,19 @@ pub(crate) fn forward(
         HeadNorm::Single => hp.wide(),
         HeadNorm::PerStream => hp.hidden,
     };
-    math::rms_norm(&mut h, head.hnorm.as_slice(), group, hp.rms_eps);
+    math::rms_norm(&model.pool, &mut h, head.hnorm.as_slice(), group, hp.rms_eps);
     // Per stream: the embedding half, then the hidden half.
     let mut joined = Vec::with_capacity(2 * h.len());
     for (h, token) in h.chunks_exact(hp.wide()).zip(next) {
         let mut e = model.embed(&head.token_embd, *token);
-        math::rms_norm(&mut e, head.enorm.as_slice(), hp.hidden, hp.rms_eps);
+        math::rms_norm(&model.pool, &mut e, head.enorm.as_slice(), hp.hidden, hp.rms_eps);
         for stream in h.chunks_exact(hp.hidden) {
             joined.extend_from_slice(&e);
             joined.extend_from_slice(stream);
         }
     }
-    let mut x = vec![0.0; h.len()];
-    matmul(&model.pool, head.eh_proj.view(), &Operand::new(&joined, 2 * hp.hidden, model.precision), &mut x);
-    // Attention has no chunked form, so the phase does not matter here.
-    let rows = Rows { layer: hp.layers.len(), position, phase: Phase::Decode };
-    probe.value(rows.layer, "embed", position, hp.wide(), &x);
+    let mut x = project(&model.pool, head.eh_proj.view(), &model.operand(&joined, 2 * hp.hidden, rows.phase));
+    probe.value(rows.layer, "embed", rows.position, hp.wide(), &x);
     model.block(&head.block, MixerState::Attention(kv), &mut x, rows, probe);
     x
 }

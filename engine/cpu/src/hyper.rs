@@ -3,46 +3,45 @@
 use cudafast_model::{HyperConnection, HyperRead};
 
 use crate::math::{self, sigmoid, silu};
-use crate::matmul::{Operand, matmul};
-use crate::model::Model;
+use crate::matmul::{project, project_all};
+use crate::model::{Model, Phase};
 use crate::simd::{self, Kernel};
 
 /// `hc_read` without inject: `x: [T][W]` to `[T][H]`. The mean over the streams of the gated, normed residual.
-pub(crate) fn read(model: &Model, w: &HyperRead, x: &[f32]) -> Vec<f32> {
+pub(crate) fn read(model: &Model, w: &HyperRead, x: &[f32], phase: Phase) -> Vec<f32> {
     let n = normed(model, w, x);
-    mix(model, w, &n, &Operand::new(&n, model.hp.wide(), model.precision))
+    let low = project(&model.pool, w.down.view(), &model.operand(&n, model.hp.wide(), phase));
+    mix(model, w, &n, low, phase)
 }
 
 /// `hc_read` and its inject weights: `x: [T][W]` to (`[T][H]`, `[T][C]`).
-pub(crate) fn read_inject(model: &Model, w: &HyperConnection, x: &[f32]) -> (Vec<f32>, Vec<f32>) {
-    let hp = &model.hp;
-    let rows = x.len() / hp.wide();
+pub(crate) fn read_inject(model: &Model, w: &HyperConnection, x: &[f32], phase: Phase) -> (Vec<f32>, Vec<f32>) {
     let n = normed(model, &w.read, x);
-    let operand = Operand::new(&n, hp.wide(), model.precision);
-    let mut inject = vec![0.0; rows * hp.streams];
-    matmul(&model.pool, w.inject.view(), &operand, &mut inject);
-    let streams = hp.streams as f32;
-    math::map_in_place(&mut inject, |v| 2.0 * sigmoid(v / streams));
-    (mix(model, &w.read, &n, &operand), inject)
+    let operand = model.operand(&n, model.hp.wide(), phase);
+    let [mut inject, low] = project_all(&model.pool, [w.inject.view(), w.read.down.view()], &operand);
+    let streams = model.hp.streams as f32;
+    math::map_in_place(&model.pool, &mut inject, |v| 2.0 * sigmoid(v / streams));
+    (mix(model, &w.read, &n, low, phase), inject)
 }
 
 fn normed(model: &Model, w: &HyperRead, x: &[f32]) -> Vec<f32> {
     let mut n = x.to_vec();
-    math::rms_norm(&mut n, w.norm.as_slice(), model.hp.hidden, model.hp.rms_eps);
+    math::rms_norm(&model.pool, &mut n, w.norm.as_slice(), model.hp.hidden, model.hp.rms_eps);
     n
 }
 
-fn mix(model: &Model, w: &HyperRead, n: &[f32], operand: &Operand<'_>) -> Vec<f32> {
+/// `low: [T][rank]`, the down projection of `n`.
+fn mix(model: &Model, w: &HyperRead, n: &[f32], mut low: Vec<f32>, phase: Phase) -> Vec<f32> {
     let hp = &model.hp;
-    let rows = operand.rows();
-    let mut low = vec![0.0; rows * hp.hyper_rank];
-    matmul(&model.pool, w.down.view(), operand, &mut low);
     let streams = hp.streams as f32;
-    math::map_in_place(&mut low, |v| silu(v / streams));
-    let mut gate = vec![0.0; n.len()];
-    matmul(&model.pool, w.up.view(), &Operand::new(&low, hp.hyper_rank, model.precision), &mut gate);
-    let mut mixed = vec![0.0; rows * hp.hidden];
-    simd::run(GatedMean { gate: &gate, n, streams: hp.streams, hidden: hp.hidden, mixed: &mut mixed });
+    math::map_in_place(&model.pool, &mut low, |v| silu(v / streams));
+    let gate = project(&model.pool, w.up.view(), &model.operand(&low, hp.hyper_rank, phase));
+    let mut mixed = vec![0.0; n.len() / hp.streams];
+    let wide = hp.wide();
+    model.pool.split(&mut mixed, hp.hidden, 3 * size_of_val(n), |first, mixed| {
+        let (gate, n) = (&gate[first * wide..], &n[first * wide..]);
+        simd::run(GatedMean { gate, n, streams: hp.streams, hidden: hp.hidden, mixed });
+    });
     mixed
 }
 
@@ -92,5 +91,11 @@ pub(crate) fn write(model: &Model, x: &mut [f32], inject: &[f32], out: &[f32]) {
             }
         }
     }
-    simd::run(Write(x, inject, out, model.hp.hidden));
+    let (wide, hidden, streams) = (model.hp.wide(), model.hp.hidden, model.hp.streams);
+    let bytes = size_of_val(x);
+    model.pool.split(x, wide, bytes, |first, x| {
+        let rows = x.len() / wide;
+        let (inject, out) = (&inject[first * streams..][..rows * streams], &out[first * hidden..][..rows * hidden]);
+        simd::run(Write(x, inject, out, hidden));
+    });
 }

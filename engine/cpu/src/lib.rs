@@ -13,6 +13,7 @@ mod dot;
 mod gdn;
 mod head;
 mod hyper;
+mod isa;
 pub mod machine;
 mod math;
 mod matmul;
@@ -29,6 +30,7 @@ mod state;
 mod timeline;
 
 pub use backend::{CpuBackend, CpuOptions, HeadNorm, Precision};
+pub use isa::Isa;
 pub use probe::Probe;
 pub use select::Selected;
 pub use timeline::CpuTimeline;

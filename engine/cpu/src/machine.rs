@@ -9,6 +9,7 @@ use cudafast_quant::Format;
 
 use crate::Precision;
 use crate::matmul::{Operand, matmul};
+use crate::model::Phase;
 use crate::pool::Pool;
 use crate::simd::{self, Kernel};
 
@@ -75,7 +76,7 @@ impl Tile {
     fn run(&self, format: &'static Format, rows: usize, calls: usize) {
         let Ok(pool) = Pool::new(1) else { return };
         let x: Vec<f32> = (0..rows * self.cols).map(|i| (i % 17) as f32 - 8.0).collect();
-        let operand = Operand::new(&x, self.cols, Precision::Int8);
+        let operand = Operand::new(&pool, &x, self.cols, Precision::Int8, Phase::Decode);
         let w = MatrixRef { format, rows: self.outputs, cols: self.cols, bytes: &self.weights };
         let mut y = vec![0.0; rows * self.outputs];
         for _ in 0..calls {

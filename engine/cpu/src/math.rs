@@ -5,6 +5,7 @@
 
 use std::cmp::Ordering;
 
+use crate::pool::Pool;
 use crate::simd::{self, Kernel};
 
 /// Lanes of an f32 dot product: lane `j` folds elements `16 i + j`, ascending, then the tree 8, 4, 2, 1.
@@ -115,8 +116,8 @@ pub(crate) fn best_first(values: &[f32]) -> impl Fn(&u32, &u32) -> Ordering + Co
 }
 
 /// `x = f(x)` for every value, in the widest instruction set.
-pub(crate) fn map_in_place(x: &mut [f32], f: impl Fn(f32) -> f32) {
-    struct Map<'a, F>(&'a mut [f32], F);
+pub(crate) fn map_in_place(pool: &Pool, x: &mut [f32], f: impl Fn(f32) -> f32 + Sync) {
+    struct Map<'a, F>(&'a mut [f32], &'a F);
     impl<F: Fn(f32) -> f32> Kernel for Map<'_, F> {
         type Out = ();
         #[inline(always)]
@@ -126,12 +127,13 @@ pub(crate) fn map_in_place(x: &mut [f32], f: impl Fn(f32) -> f32) {
             }
         }
     }
-    simd::run(Map(x, f));
+    let bytes = ELEMENTWISE * size_of_val(x);
+    pool.split(x, 1, bytes, |_, x| simd::run(Map(x, &f)));
 }
 
 /// `x = f(x, y)` for every pair, in the widest instruction set.
-pub(crate) fn zip_in_place(x: &mut [f32], y: &[f32], f: impl Fn(f32, f32) -> f32) {
-    struct Zip<'a, F>(&'a mut [f32], &'a [f32], F);
+pub(crate) fn zip_in_place(pool: &Pool, x: &mut [f32], y: &[f32], f: impl Fn(f32, f32) -> f32 + Sync) {
+    struct Zip<'a, F>(&'a mut [f32], &'a [f32], &'a F);
     impl<F: Fn(f32, f32) -> f32> Kernel for Zip<'_, F> {
         type Out = ();
         #[inline(always)]
@@ -141,12 +143,16 @@ pub(crate) fn zip_in_place(x: &mut [f32], y: &[f32], f: impl Fn(f32, f32) -> f32
             }
         }
     }
-    simd::run(Zip(x, y, f));
+    let bytes = ELEMENTWISE * size_of_val(x);
+    pool.split(x, 1, bytes, |first, x| simd::run(Zip(x, &y[first..], &f)));
 }
+
+/// What an exponential of a value costs, in values read: these loops have one.
+const ELEMENTWISE: usize = 2;
 
 /// RMS norm in place over groups of `group` channels, gain included (qwen4exp.md 2). `gain` covers one row or repeats
 /// every `gain.len()` channels.
-pub(crate) fn rms_norm(x: &mut [f32], gain: &[f32], group: usize, eps: f32) {
+pub(crate) fn rms_norm(pool: &Pool, x: &mut [f32], gain: &[f32], group: usize, eps: f32) {
     struct Rms<'a>(&'a mut [f32], &'a [f32], usize, f32);
     impl Kernel for Rms<'_> {
         type Out = ();
@@ -163,7 +169,8 @@ pub(crate) fn rms_norm(x: &mut [f32], gain: &[f32], group: usize, eps: f32) {
             }
         }
     }
-    simd::run(Rms(x, gain, group, eps));
+    let bytes = size_of_val(x);
+    pool.split(x, gain.len(), bytes, |_, x| simd::run(Rms(x, gain, group, eps)));
 }
 
 /// `c[i] = sum_k a[i, k] * b[k]` for `a: [n, k]`, `b: [k, m]`, `c: [n, m]`: k ascending, fused, so a row of `c` has the
@@ -198,6 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::isa::Isa;
 
     proptest! {
         #[test]
@@ -217,7 +225,9 @@ mod tests {
                     dot_inline(self.0, self.0)
                 }
             }
-            prop_assert_eq!(simd::run(Dot(&x)).to_bits(), Dot(&x).run().to_bits());
+            for isa in [Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_supported()) {
+                prop_assert_eq!(simd::run_as(isa, Dot(&x)).to_bits(), Dot(&x).run().to_bits());
+            }
         }
 
         #[test]

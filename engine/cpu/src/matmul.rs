@@ -1,17 +1,21 @@
-//! Matrix times rows of activations.
+//! Matrices times rows of activations.
 //!
 //! Quantised weights meet int8 activations in groups of 32 (design 3.1); plain weights (F32, F16, BF16), and every weight
-//! under the f32 switch, meet f32 activations. Each output is one dot product with one fold order, so a row's result does
-//! not depend on how many rows run together, and prefill and decode agree bit for bit.
+//! under the f32 switch, meet f32 activations. A phase uses one fold order for a matrix, whatever the number of rows, so a
+//! row's result does not depend on how many rows run together.
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::ops::Range;
 
 use cudafast_model::MatrixRef;
-use cudafast_quant::{ActRows, Kind, UnpackedRow};
+use cudafast_quant::{ActRows, Kind};
 
 use crate::Precision;
-use crate::dot;
-use crate::math::dot_inline;
+use crate::dot::{self, Product, Scratch, panel};
+use crate::isa::Isa;
+use crate::math::{LANES, tree};
+use crate::model::Phase;
 use crate::pool::Pool;
 use crate::simd::{self, Kernel};
 
@@ -20,16 +24,17 @@ pub(crate) struct Operand<'a> {
     x: &'a [f32],
     cols: usize,
     int8: Option<ActRows>,
+    phase: Phase,
 }
 
 impl<'a> Operand<'a> {
     /// `x: [rows][cols]`. Rows that no quantised format can have (not a whole number of groups) stay f32.
-    pub(crate) fn new(x: &'a [f32], cols: usize, precision: Precision) -> Self {
+    pub(crate) fn new(pool: &Pool, x: &'a [f32], cols: usize, precision: Precision, phase: Phase) -> Self {
         let int8 = match precision {
-            Precision::Int8 => ActRows::quantise(x, cols).ok(),
+            Precision::Int8 => quantise(pool, x, cols),
             Precision::F32 => None,
         };
-        Self { x, cols, int8 }
+        Self { x, cols, int8, phase }
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -39,6 +44,26 @@ impl<'a> Operand<'a> {
     pub(crate) fn row(&self, i: usize) -> &'a [f32] {
         &self.x[i * self.cols..(i + 1) * self.cols]
     }
+}
+
+fn quantise(pool: &Pool, x: &[f32], cols: usize) -> Option<ActRows> {
+    struct Quantise<'a, 'b>(&'a [f32], &'a mut cudafast_quant::ActRowMut<'b>);
+    impl Kernel for Quantise<'_, '_> {
+        type Out = ();
+        #[inline(always)]
+        fn run(self) {
+            self.1.quantise(self.0);
+        }
+    }
+    let mut acts = ActRows::zeroed(x.len() / cols.max(1), cols).ok()?;
+    let mut rows: Vec<_> = acts.rows_mut().collect();
+    pool.split(&mut rows, 1, size_of_val(x), |first, rows| {
+        for (row, x) in rows.iter_mut().zip(x[first * cols..].chunks_exact(cols)) {
+            simd::run(Quantise(x, row));
+        }
+    });
+    drop(rows);
+    Some(acts)
 }
 
 /// Which rows of an operand take part: an expert sees only the rows routed to it.
@@ -64,65 +89,162 @@ impl Pick<'_> {
     }
 }
 
+/// Where results go: output `r` of the `t`-th row to `y[rows.get(t) * stride + r - first]`. Tasks share one and write different
+/// outputs.
+#[derive(Clone, Copy)]
+pub(crate) struct Sink<'a> {
+    y: *mut f32,
+    len: usize,
+    stride: usize,
+    /// The output that goes to the start of a row.
+    first: usize,
+    rows: Pick<'a>,
+    of: PhantomData<&'a mut [f32]>,
+}
+
+impl<'a> Sink<'a> {
+    pub(crate) fn new(y: &'a mut [f32], stride: usize, rows: Pick<'a>) -> Self {
+        Self { y: y.as_mut_ptr(), len: y.len(), stride, first: 0, rows, of: PhantomData }
+    }
+
+    /// The same rows, beginning with output `first`.
+    pub(crate) fn starting_at(self, first: usize) -> Self {
+        Self { first, ..self }
+    }
+
+    /// Outputs `r..` of the `t`-th row. Each output is put by one task only.
+    #[inline(always)]
+    pub(crate) fn put(&self, t: usize, r: usize, values: &[f32]) {
+        let at = self.rows.get(t) * self.stride + (r - self.first);
+        assert!(at <= self.len && values.len() <= self.len - at, "output {r} of row {t} is outside the result");
+        // SAFETY: in bounds of the slice that is borrowed for `'a`; tasks write different outputs and nothing reads the
+        // slice before they have ended.
+        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.y.wrapping_add(at), values.len()) }
+    }
+}
+
+// SAFETY: sharing one hands out disjoint writes, see `put`.
+unsafe impl Sync for Sink<'_> {}
+// SAFETY: as above.
+unsafe impl Send for Sink<'_> {}
+
 /// `y[t][r] = sum_c w[r][c] * x[t][c]`: `y: [rows of x][w.rows]`.
 pub(crate) fn matmul(pool: &Pool, w: MatrixRef<'_>, x: &Operand<'_>, y: &mut [f32]) {
-    let rows = x.rows();
-    if rows == 1 {
-        pool.split(y, 1, w.bytes.len(), |first, piece| rows_into(w, first, x, Pick::All(1), piece));
-        return;
-    }
-    let mut by_output = vec![0.0f32; y.len()];
-    pool.split(&mut by_output, rows, w.bytes.len() * rows, |first, piece| {
-        rows_into(w, first, x, Pick::All(rows), piece);
-    });
-    transpose(&by_output, rows, y);
+    matmuls(pool, x, &mut [(w, y)]);
 }
 
-/// `[n][rows] -> [rows][n]`, a cache line of outputs at a time.
-fn transpose(by_output: &[f32], rows: usize, y: &mut [f32]) {
-    const LINE: usize = 16;
-    let n = by_output.len() / rows.max(1);
-    for (i, lines) in by_output.chunks(LINE * rows).enumerate() {
-        let width = lines.len() / rows;
-        for t in 0..rows {
-            let line = &mut y[t * n + i * LINE..][..width];
-            for (v, values) in line.iter_mut().zip(lines.chunks_exact(rows)) {
-                *v = values[t];
+/// [`matmul`] of several matrices with one operand, in one operation of the pool.
+pub(crate) fn matmuls(pool: &Pool, x: &Operand<'_>, products: &mut [(MatrixRef<'_>, &mut [f32])]) {
+    let rows = x.rows();
+    let mut units = 0;
+    let parts: Vec<(MatrixRef<'_>, Sink<'_>, usize)> = products
+        .iter_mut()
+        .map(|(w, y)| {
+            units += w.rows.div_ceil(panel::LANES);
+            (*w, Sink::new(y, w.rows, Pick::All(rows)), units)
+        })
+        .collect();
+    let bytes = parts.iter().map(|(w, ..)| w.bytes.len()).sum::<usize>() * rows;
+    let tasks = pool.tasks(units, bytes);
+    pool.run(tasks, |task| {
+        // A run of units, which may end in another matrix than it begins.
+        let mut range = units * task / tasks..units * (task + 1) / tasks;
+        let mut start = 0;
+        for (w, sink, end) in &parts {
+            let stop = range.end.min(*end);
+            if range.start < stop {
+                let outputs = (range.start - start) * panel::LANES..((stop - start) * panel::LANES).min(w.rows);
+                outputs_into(*w, outputs, x, Pick::All(rows), *sink);
+                range.start = stop;
+            }
+            start = *end;
+        }
+    });
+}
+
+/// A projection of every row of `x`: `[rows][w.rows]`.
+pub(crate) fn project(pool: &Pool, w: MatrixRef<'_>, x: &Operand<'_>) -> Vec<f32> {
+    let mut y = vec![0.0; x.rows() * w.rows];
+    matmul(pool, w, x, &mut y);
+    y
+}
+
+/// Several projections of the same rows, in one operation.
+pub(crate) fn project_all<const N: usize>(pool: &Pool, w: [MatrixRef<'_>; N], x: &Operand<'_>) -> [Vec<f32>; N] {
+    let mut all = w.map(|w| vec![0.0; x.rows() * w.rows]);
+    let mut products: Vec<_> = w.into_iter().zip(all.iter_mut().map(|y| &mut y[..])).collect();
+    matmuls(pool, x, &mut products);
+    all
+}
+
+/// Outputs `outputs` of the picked rows.
+pub(crate) fn outputs_into(w: MatrixRef<'_>, outputs: Range<usize>, x: &Operand<'_>, pick: Pick<'_>, sink: Sink<'_>) {
+    thread_local! {
+        static SCRATCH: RefCell<(Scratch, Vec<f32>)> = RefCell::default();
+    }
+    SCRATCH.with_borrow_mut(|(scratch, plain)| match (w.format.kind, &x.int8) {
+        (Kind::Block { .. }, Some(int8)) => {
+            let product = Product { w, x: int8, pick, sink };
+            match x.phase {
+                Phase::Decode => dot::rows(Isa::current(), product, outputs, scratch),
+                Phase::Prefill => panel::rows(Isa::current(), product, outputs, scratch),
             }
         }
-    }
-}
-
-/// Outputs `first..` of the picked rows, by output: `out: [outputs][picked]`.
-pub(crate) fn rows_into(w: MatrixRef<'_>, first: usize, x: &Operand<'_>, pick: Pick<'_>, out: &mut [f32]) {
-    thread_local! {
-        static SCRATCH: RefCell<(UnpackedRow, Vec<f32>)> = RefCell::default();
-    }
-    SCRATCH.with_borrow_mut(|(unpacked, plain)| match (w.format.kind, &x.int8) {
-        (Kind::Block { .. }, Some(int8)) => dot::rows(w, first, int8, pick, out, unpacked),
         _ => {
             plain.resize(w.cols, 0.0);
-            for (i, values) in out.chunks_exact_mut(pick.len()).enumerate() {
-                w.format.decode(w.row(first + i), plain);
-                simd::run(PlainRow { w: plain, x, pick, values });
+            for r in outputs {
+                w.format.decode(w.row(r), plain);
+                simd::run(PlainRow { w: plain, x, pick, r, sink });
             }
         }
     });
 }
 
+/// One f32 weight row and the picked rows; each value in the order of [`dot_inline`](crate::math::dot_inline).
 struct PlainRow<'a, 'b> {
     w: &'a [f32],
     x: &'a Operand<'b>,
     pick: Pick<'a>,
-    values: &'a mut [f32],
+    r: usize,
+    sink: Sink<'a>,
+}
+
+impl PlainRow<'_, '_> {
+    /// Rows `t..t + N`, the weights read once for all.
+    #[inline(always)]
+    fn tile<const N: usize>(&self, t: usize) {
+        let rows: [&[f32]; N] = std::array::from_fn(|i| self.x.row(self.pick.get(t + i)));
+        let bodies = rows.map(|x| x.as_chunks::<LANES>().0);
+        let (body, tail) = self.w.as_chunks::<LANES>();
+        let mut acc = [[0.0f32; LANES]; N];
+        for (c, w) in body.iter().enumerate() {
+            for (acc, x) in acc.iter_mut().zip(&bodies) {
+                let x = &x[c];
+                for j in 0..LANES {
+                    acc[j] = w[j].mul_add(x[j], acc[j]);
+                }
+            }
+        }
+        for (i, (acc, x)) in acc.iter_mut().zip(rows).enumerate() {
+            for (j, (w, x)) in tail.iter().zip(&x[body.len() * LANES..]).enumerate() {
+                acc[j] = w.mul_add(*x, acc[j]);
+            }
+            self.sink.put(t + i, self.r, &[tree(*acc)]);
+        }
+    }
 }
 
 impl Kernel for PlainRow<'_, '_> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
-        for (t, value) in self.values.iter_mut().enumerate() {
-            *value = dot_inline(self.w, self.x.row(self.pick.get(t)));
+        let mut t = 0;
+        while t + 4 <= self.pick.len() {
+            self.tile::<4>(t);
+            t += 4;
+        }
+        for t in t..self.pick.len() {
+            self.tile::<1>(t);
         }
     }
 }

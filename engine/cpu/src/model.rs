@@ -3,7 +3,7 @@
 use cudafast_model::{DraftHead, HyperRead, Hyperparams, Layer, Matrix, Mixer, Weights};
 use cudafast_runtime::TokenId;
 
-use crate::matmul::{Operand, matmul};
+use crate::matmul::{Operand, project};
 use crate::pool::Pool;
 use crate::probe::Probe;
 use crate::rope::Rope;
@@ -79,10 +79,15 @@ impl Model {
         x
     }
 
+    /// Rows of the draft head's block, which stands behind the target's layers.
+    pub(crate) fn head_rows(&self, position: usize, phase: Phase) -> Rows {
+        Rows { layer: self.hp.layers.len(), position, phase }
+    }
+
     /// One block on `x: [T][W]`, in place.
     pub(crate) fn block(&self, layer: &Layer, state: MixerState<'_>, x: &mut [f32], rows: Rows, probe: &mut dyn Probe) {
         let (index, hidden) = (rows.layer, self.hp.hidden);
-        let (x_in, inject) = hyper::read_inject(self, &layer.hc_mixer, x);
+        let (x_in, inject) = hyper::read_inject(self, &layer.hc_mixer, x, rows.phase);
         probe.value(index, "mixer.in", rows.position, hidden, &x_in);
         probe.value(index, "mixer.inject", rows.position, self.hp.streams, &inject);
         let out = match (&layer.mixer, state) {
@@ -93,7 +98,7 @@ impl Model {
         };
         probe.value(index, "mixer.out", rows.position, hidden, &out);
         hyper::write(self, x, &inject, &out);
-        let (x_in, inject) = hyper::read_inject(self, &layer.hc_ffn, x);
+        let (x_in, inject) = hyper::read_inject(self, &layer.hc_ffn, x, rows.phase);
         probe.value(index, "moe.in", rows.position, hidden, &x_in);
         probe.value(index, "moe.inject", rows.position, self.hp.streams, &inject);
         let out = moe::forward(self, &layer.moe, &x_in, rows, probe);
@@ -104,10 +109,15 @@ impl Model {
 
     /// Logits of `x: [T][W]` through a final mixer: `[T][V]`.
     pub(crate) fn logits(&self, mixer: &HyperRead, output: &Matrix, x: &[f32]) -> Vec<f32> {
-        let y = hyper::read(self, mixer, x);
-        let mut logits = vec![0.0; y.len() / self.hp.hidden * self.hp.vocab];
-        matmul(&self.pool, output.view(), &Operand::new(&y, self.hp.hidden, self.precision), &mut logits);
-        logits
+        // One order for the rows of a prompt and of an answer.
+        let phase = Phase::Decode;
+        let y = hyper::read(self, mixer, x, phase);
+        project(&self.pool, output.view(), &self.operand(&y, self.hp.hidden, phase))
+    }
+
+    /// Rows for matrix products: `x: [T][cols]`.
+    pub(crate) fn operand<'a>(&self, x: &'a [f32], cols: usize, phase: Phase) -> Operand<'a> {
+        Operand::new(&self.pool, x, cols, self.precision, phase)
     }
 
     /// One row of an embedding matrix, `[H]`.

@@ -1,10 +1,14 @@
 //! Routed experts and the shared expert (qwen4exp.md 7). Rows that share an expert read its weights once.
 
+use std::cell::RefCell;
+
 use cudafast_model::{Experts, MoeWeights};
 
+use crate::dot::panel::LANES;
 use crate::math::{self, axpy, best_first, exp, sigmoid, silu};
-use crate::matmul::{Operand, Pick, matmul, rows_into};
+use crate::matmul::{Operand, Pick, Sink, outputs_into, project, project_all};
 use crate::model::{Model, Rows};
+use crate::pool::Pool;
 use crate::probe::Probe;
 use crate::simd::{self, Kernel};
 
@@ -20,43 +24,41 @@ pub(crate) fn forward(model: &Model, w: &MoeWeights, x: &[f32], rows: Rows, prob
     let hp = &model.hp;
     let moe = &hp.moe;
     let n = x.len() / hp.hidden;
-    let operand = Operand::new(x, hp.hidden, model.precision);
+    let operand = model.operand(x, hp.hidden, rows.phase);
 
-    let mut logits = vec![0.0; n * moe.experts];
-    matmul(&model.pool, w.router.view(), &operand, &mut logits);
+    let [logits, gate, mut shared_mid, shared_up] = project_all(
+        &model.pool,
+        [w.router.view(), w.shared_router.view(), w.shared_gate.view(), w.shared_up.view()],
+        &operand,
+    );
     probe.value(rows.layer, "moe.router", rows.position, moe.experts, &logits);
     let routes: Vec<Route> = logits.chunks_exact(moe.experts).flat_map(|l| route(l, moe.used)).collect();
     for (t, routes) in routes.chunks_exact(moe.used).enumerate() {
         let ids: Vec<u32> = routes.iter().map(|r| r.expert).collect();
         probe.experts(rows.layer, rows.position + t, &ids);
     }
-    // Slot s of row t is pair t * used + s; an expert's pairs are ascending.
-    let groups = group_by_expert(&routes, moe.experts);
+    // Slot s of row t is pair t * used + s.
+    let groups = Groups::new(&routes, moe.experts);
 
     let mut mid = vec![0.0; routes.len() * moe.expert_ff];
-    expert_pass(model, &groups, &[&w.gate, &w.up], &operand, moe.used, &mut mid);
+    expert_pass(model, &groups, [&w.gate, &w.up], &operand, moe.used, &mut mid);
     let mut slots = vec![0.0; routes.len() * hp.hidden];
-    let mid_operand = Operand::new(&mid, moe.expert_ff, model.precision);
-    expert_pass(model, &groups, &[&w.down], &mid_operand, 1, &mut slots);
+    expert_pass(model, &groups, [&w.down], &model.operand(&mid, moe.expert_ff, rows.phase), 1, &mut slots);
 
+    swiglu(&model.pool, &mut shared_mid, &shared_up);
+    let shared_operand = model.operand(&shared_mid, moe.shared_ff, rows.phase);
+    let shared = project(&model.pool, w.shared_down.view(), &shared_operand);
     probe.value(rows.layer, "moe.mid", rows.position, moe.used * moe.expert_ff, &mid);
     probe.value(rows.layer, "moe.slots", rows.position, moe.used * hp.hidden, &slots);
-
-    let shared = shared_expert(model, w, &operand, n);
-    let mut gate = vec![0.0; n];
-    matmul(&model.pool, w.shared_router.view(), &operand, &mut gate);
     probe.value(rows.layer, "moe.shared", rows.position, hp.hidden, &shared);
     probe.value(rows.layer, "moe.shared_gate", rows.position, 1, &gate);
 
-    let mut out = vec![0.0; n * hp.hidden];
-    simd::run(Combine {
-        routes: &routes,
-        slots: &slots,
-        shared: &shared,
-        gate: &gate,
-        used: moe.used,
-        hidden: hp.hidden,
-        out: &mut out,
+    let (used, hidden) = (moe.used, hp.hidden);
+    let mut out = vec![0.0; n * hidden];
+    model.pool.split(&mut out, hidden, size_of_val(&slots[..]), |first, out| {
+        let (routes, slots) = (&routes[first * used..], &slots[first * used * hidden..]);
+        let (shared, gate) = (&shared[first * hidden..], &gate[first..]);
+        simd::run(Combine { routes, slots, shared, gate, used, hidden, out });
     });
     out
 }
@@ -77,91 +79,113 @@ fn route(logits: &[f32], used: usize) -> Vec<Route> {
     order.iter().zip(weights).map(|(expert, weight)| Route { expert: *expert, weight: weight / total }).collect()
 }
 
-/// Pairs of one expert.
-struct Group {
-    expert: usize,
+/// The pairs of every expert that has some, ascending.
+struct Groups {
     pairs: Vec<u32>,
+    /// Expert and where its pairs end.
+    ends: Vec<(usize, usize)>,
 }
 
-fn group_by_expert(routes: &[Route], experts: usize) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    let mut of_expert = vec![usize::MAX; experts];
-    for (pair, route) in routes.iter().enumerate() {
-        let expert = route.expert as usize;
-        if of_expert[expert] == usize::MAX {
-            of_expert[expert] = groups.len();
-            groups.push(Group { expert, pairs: Vec::new() });
+impl Groups {
+    fn new(routes: &[Route], experts: usize) -> Self {
+        let mut next = vec![0; experts + 1];
+        for route in routes {
+            next[route.expert as usize + 1] += 1;
         }
-        groups[of_expert[expert]].pairs.push(pair as u32);
+        for expert in 0..experts {
+            next[expert + 1] += next[expert];
+        }
+        let mut pairs = vec![0; routes.len()];
+        for (pair, route) in routes.iter().enumerate() {
+            let at = &mut next[route.expert as usize];
+            pairs[*at] = pair as u32;
+            *at += 1;
+        }
+        // By now `next[e]` is where expert e ends.
+        let ends = (0..experts).map(|e| (e, next[e]));
+        let mut start = 0;
+        let ends = ends.filter(|(_, end)| std::mem::replace(&mut start, *end) < *end).collect();
+        Self { pairs, ends }
     }
-    groups
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The expert of a group and its pairs.
+    fn get(&self, i: usize) -> (usize, &[u32]) {
+        let start = if i == 0 { 0 } else { self.ends[i - 1].1 };
+        let (expert, end) = self.ends[i];
+        (expert, &self.pairs[start..end])
+    }
 }
 
 /// One pass over the routed experts: `y[pair] = W[expert] x[pair / pairs_per_row]`, or `silu(gate) * up` where two
 /// tensors are given. `y: [pairs][outputs]`.
-fn expert_pass(
+fn expert_pass<const N: usize>(
     model: &Model,
-    groups: &[Group],
-    tensors: &[&Experts],
+    groups: &Groups,
+    tensors: [&Experts; N],
     x: &Operand<'_>,
     pairs_per_row: usize,
     y: &mut [f32],
 ) {
+    thread_local! {
+        static SCRATCH: RefCell<(Vec<u32>, Vec<f32>)> = RefCell::default();
+    }
     let outputs = tensors[0].rows;
-    // Work items of one expert and a run of outputs; small enough to spread, large enough to keep rows together.
-    let run = outputs.div_ceil(model.pool.threads().max(1)).max(16).min(outputs);
-    struct Item<'a> {
-        group: &'a Group,
-        first: usize,
-        by_output: Vec<f32>,
-    }
-    let mut items: Vec<Item<'_>> = groups
-        .iter()
-        .flat_map(|group| {
-            (0..outputs).step_by(run).map(move |first| {
-                let count = run.min(outputs - first);
-                Item { group, first, by_output: vec![0.0; count * group.pairs.len()] }
-            })
-        })
-        .collect();
     let expert_bytes: usize = tensors.iter().map(|t| t.data.len() / t.experts).sum();
-    model.pool.split(&mut items, 1, expert_bytes * groups.len(), |_, items| {
-        for item in items {
-            let picks: Vec<u32> = item.group.pairs.iter().map(|p| p / pairs_per_row as u32).collect();
-            let expert = item.group.expert;
-            rows_into(tensors[0].expert(expert), item.first, x, Pick::Some(&picks), &mut item.by_output);
-            if let Some(up) = tensors.get(1) {
-                let mut by_output = vec![0.0; item.by_output.len()];
-                rows_into(up.expert(expert), item.first, x, Pick::Some(&picks), &mut by_output);
-                swiglu(&mut item.by_output, &by_output);
+    // A task is a run of outputs of one expert: as few as keep all threads busy.
+    let tasks = model.pool.tasks(outputs * groups.len(), expert_bytes * groups.pairs.len());
+    let cuts = tasks.div_ceil(groups.len().max(1)).min(outputs.div_ceil(LANES)).max(1);
+    let run = outputs.div_ceil(cuts).next_multiple_of(LANES).min(outputs);
+    let cuts = outputs.div_ceil(run);
+    let stride = outputs;
+    let sink = Sink::new(y, stride, Pick::All(groups.pairs.len()));
+    let work = |task: usize| {
+        let (expert, pairs) = groups.get(task / cuts);
+        let range = task % cuts * run..outputs.min((task % cuts + 1) * run);
+        SCRATCH.with_borrow_mut(|(picks, values)| {
+            picks.clear();
+            picks.extend(pairs.iter().map(|p| p / pairs_per_row as u32));
+            let pick = Pick::Some(picks);
+            let width = range.len();
+            values.resize(N * pairs.len() * width, 0.0);
+            let (first, second) = values.split_at_mut(pairs.len() * width);
+            for (tensor, values) in tensors.iter().zip([&mut *first, &mut *second]) {
+                let sink = Sink::new(values, width, Pick::All(pairs.len())).starting_at(range.start);
+                outputs_into(tensor.expert(expert), range.clone(), x, pick, sink);
             }
-        }
-    });
-    for item in &items {
-        let pairs = &item.group.pairs;
-        for (r, values) in item.by_output.chunks_exact(pairs.len()).enumerate() {
-            for (pair, v) in pairs.iter().zip(values) {
-                y[*pair as usize * outputs + item.first + r] = *v;
+            if N == 2 {
+                simd::run(Swiglu(first, second));
             }
-        }
+            for (pair, values) in pairs.iter().zip(first.chunks_exact(width)) {
+                sink.put(*pair as usize, range.start, values);
+            }
+        });
+    };
+    if tasks <= 1 {
+        (0..groups.len() * cuts).for_each(work);
+    } else {
+        model.pool.run(groups.len() * cuts, work);
     }
-}
-
-fn shared_expert(model: &Model, w: &MoeWeights, x: &Operand<'_>, n: usize) -> Vec<f32> {
-    let ff = model.hp.moe.shared_ff;
-    let mut gate = vec![0.0; n * ff];
-    matmul(&model.pool, w.shared_gate.view(), x, &mut gate);
-    let mut up = vec![0.0; n * ff];
-    matmul(&model.pool, w.shared_up.view(), x, &mut up);
-    swiglu(&mut gate, &up);
-    let mut y = vec![0.0; n * model.hp.hidden];
-    matmul(&model.pool, w.shared_down.view(), &Operand::new(&gate, ff, model.precision), &mut y);
-    y
 }
 
 /// `gate = silu(gate) * up`.
-fn swiglu(gate: &mut [f32], up: &[f32]) {
-    math::zip_in_place(gate, up, |g, u| silu(g) * u);
+struct Swiglu<'a>(&'a mut [f32], &'a [f32]);
+
+impl Kernel for Swiglu<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (g, u) in self.0.iter_mut().zip(self.1) {
+            *g = silu(*g) * u;
+        }
+    }
+}
+
+fn swiglu(pool: &Pool, gate: &mut [f32], up: &[f32]) {
+    math::zip_in_place(pool, gate, up, |g, u| silu(g) * u);
 }
 
 /// `out[t] = sum over slots, ascending, of weight * slot + sigmoid(gate[t]) * shared[t]`.
@@ -198,6 +222,20 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn groups_hold_every_pair_of_an_expert_once_and_ascending(experts in proptest::collection::vec(0u32..9, 0..40)) {
+            let routes: Vec<Route> = experts.iter().map(|e| Route { expert: *e, weight: 1.0 }).collect();
+            let groups = Groups::new(&routes, 9);
+            let mut seen = 0;
+            for i in 0..groups.len() {
+                let (expert, pairs) = groups.get(i);
+                let want: Vec<u32> = (0..experts.len() as u32).filter(|p| experts[*p as usize] as usize == expert).collect();
+                prop_assert_eq!(pairs, &want[..]);
+                seen += pairs.len();
+            }
+            prop_assert_eq!(seen, experts.len());
+        }
+
         /// Few distinct logits, so that ties are common: the lower index wins.
         #[test]
         fn routing_equals_the_reference_with_ties(logits in proptest::collection::vec((-3i8..3).prop_map(f32::from), 16), used in 1usize..16) {

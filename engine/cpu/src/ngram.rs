@@ -5,7 +5,7 @@ use cudafast_runtime::TokenId;
 
 use crate::gdn::convolve;
 use crate::math::{self, dot_inline, sigmoid, silu};
-use crate::matmul::{Operand, matmul};
+use crate::matmul::project_all;
 use crate::model::{Model, Phase, Rows};
 use crate::probe::Probe;
 use crate::simd::{self, Kernel};
@@ -28,17 +28,14 @@ pub(crate) fn inject(
     let wide = hp.wide();
     let n = x.len() / wide;
     let e = gather(model, tokens, rows, n, probe);
-    let operand = Operand::new(&e, hp.ngram.width(), model.precision);
-    let mut key = vec![0.0; n * wide];
-    matmul(&model.pool, w.key.view(), &operand, &mut key);
-    math::rms_norm(&mut key, w.norm_key.as_slice(), hp.hidden, hp.rms_eps);
-    let mut value = vec![0.0; n * hp.hidden];
-    matmul(&model.pool, w.value.view(), &operand, &mut value);
+    let operand = model.operand(&e, hp.ngram.width(), rows.phase);
+    let [mut key, value] = project_all(&model.pool, [w.key.view(), w.value.view()], &operand);
+    math::rms_norm(&model.pool, &mut key, w.norm_key.as_slice(), hp.hidden, hp.rms_eps);
     probe.value(rows.layer, "ngram.embed", rows.position, hp.ngram.width(), &e);
     probe.value(rows.layer, "ngram.key", rows.position, wide, &key);
     probe.value(rows.layer, "ngram.value", rows.position, hp.hidden, &value);
     let mut query = x.to_vec();
-    math::rms_norm(&mut query, w.norm_query.as_slice(), hp.hidden, hp.rms_eps);
+    math::rms_norm(&model.pool, &mut query, w.norm_query.as_slice(), hp.hidden, hp.rms_eps);
 
     let mut gated = vec![0.0; n * wide];
     simd::run(Gate {
@@ -50,10 +47,10 @@ pub(crate) fn inject(
         gated: &mut gated,
     });
     let mut normed = gated.clone();
-    math::rms_norm(&mut normed, w.norm_conv.as_slice(), hp.hidden, hp.rms_eps);
+    math::rms_norm(&model.pool, &mut normed, w.norm_conv.as_slice(), hp.hidden, hp.rms_eps);
     // The dilation has no key: it is the n-gram size.
     let mut mixed = vec![0.0; n * wide];
-    convolve(w.conv.as_slice(), conv.settle(), &normed, wide, hp.ngram.ngram, &mut mixed);
+    convolve(&model.pool, w.conv.as_slice(), conv.settle(), &normed, wide, hp.ngram.ngram, &mut mixed);
     match rows.phase {
         Phase::Decode => conv.log(&normed),
         Phase::Prefill => conv.append(&normed),

@@ -4,27 +4,42 @@
 //! and fused multiply-add. The compiler never reassociates floats, so every version gives the same bits; machines without
 //! FMA get the same bits from the software `fma`, slowly.
 
+use crate::isa::Isa;
+
 /// A body that is inlined into each instruction-set version. `run` must be `#[inline(always)]`.
 pub(crate) trait Kernel {
     type Out;
     fn run(self) -> Self::Out;
 }
 
-/// Runs `kernel` in the widest version this machine supports.
+/// Runs `kernel` in the widest version in use.
 #[inline]
 pub(crate) fn run<K: Kernel>(kernel: K) -> K::Out {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
-            // SAFETY: both features were detected on this machine one line above.
-            return unsafe { run_avx2(kernel) };
-        }
+    run_as(Isa::current(), kernel)
+}
+
+/// Runs the version for `isa`, which this machine must support.
+#[inline]
+pub(crate) fn run_as<K: Kernel>(isa: Isa, kernel: K) -> K::Out {
+    match isa {
+        // SAFETY: `Isa::current` gives out only what was detected on this machine, and callers pass no other.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { run_avx512(kernel) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { run_avx2(kernel) },
+        _ => kernel.run(),
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn run_avx2<K: Kernel>(kernel: K) -> K::Out {
     kernel.run()
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn run_avx2<K: Kernel>(kernel: K) -> K::Out {
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn run_avx512<K: Kernel>(kernel: K) -> K::Out {
     kernel.run()
 }

@@ -84,7 +84,8 @@ impl CpuTimeline {
     ) -> Result<(Vec<f32>, Vec<f32>), BackendError> {
         let model = Arc::clone(&self.model);
         let (head, kv) = head_of(&model, &mut self.head_kv, "head_row")?;
-        let multi = head::forward(&model, head, kv, residual, &[next], position, &mut *self.probe);
+        let rows = model.head_rows(position, Phase::Decode);
+        let multi = head::forward(&model, head, kv, residual, &[next], rows, &mut *self.probe);
         let logits = model.logits(&head.hc_head, &head.output, &multi);
         Ok((logits, multi))
     }
@@ -160,7 +161,8 @@ impl CpuTimeline {
             let end = self.tokens.len() - 1;
             if end > first {
                 let known = &self.residuals[..(end - first) * model.hp.wide()];
-                head::forward(&model, head, kv, known, &self.tokens[first + 1..], first, &mut *self.probe);
+                let rows = model.head_rows(first, Phase::Prefill);
+                head::forward(&model, head, kv, known, &self.tokens[first + 1..], rows, &mut *self.probe);
             }
         }
         self.residuals.drain(..self.residuals.len() - model.hp.wide());
@@ -174,20 +176,14 @@ impl CpuTimeline {
         let (Some(head), Some(kv)) = (&model.head, &mut self.head_kv) else { return };
         let position = self.tokens.len() - next.len();
         let rows = &self.residuals[self.residuals.len() - next.len() * model.hp.wide()..];
-        let multi = head::forward(&model, head, kv, rows, next, position, &mut *self.probe);
+        let at = model.head_rows(position, Phase::Decode);
+        let multi = head::forward(&model, head, kv, rows, next, at, &mut *self.probe);
         let mut multi = multi[multi.len() - model.hp.wide()..].to_vec();
         for step in 0..depth {
             if step > 0 {
                 let previous = self.drafts[step - 1];
-                multi = head::forward(
-                    &model,
-                    head,
-                    kv,
-                    &multi,
-                    &[previous],
-                    self.tokens.len() - 1 + step,
-                    &mut *self.probe,
-                );
+                let at = model.head_rows(self.tokens.len() - 1 + step, Phase::Decode);
+                multi = head::forward(&model, head, kv, &multi, &[previous], at, &mut *self.probe);
             }
             self.drafts.push(head::draft(&model, head, &multi, &mut *self.probe));
         }

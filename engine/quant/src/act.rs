@@ -47,21 +47,39 @@ impl ActRows {
     /// Per group: `d = max|x| / 127`, `id = 1 / d` (0 when d is 0), `q = x * id` rounded to nearest, ties to even, and
     /// saturated (NaN gives 0). A NaN or an infinity in a group makes its `d` so too: it shows, it is not repaired.
     pub fn quantise_into(&mut self, x: &[f32], cols: usize) -> Result<(), Error> {
+        self.reshape(x.len(), cols)?;
+        for (mut row, x) in self.rows_mut().zip(x.chunks_exact(cols)) {
+            row.quantise(x);
+        }
+        Ok(())
+    }
+
+    /// `rows` rows of zeros, to be filled through [`rows_mut`](Self::rows_mut), from several threads if wanted.
+    pub fn zeroed(rows: usize, cols: usize) -> Result<Self, Error> {
+        let mut acts = Self::new();
+        acts.reshape(rows * cols, cols)?;
+        Ok(acts)
+    }
+
+    fn reshape(&mut self, values: usize, cols: usize) -> Result<(), Error> {
         if cols == 0 || !cols.is_multiple_of(GROUP) {
             return Err(Error::ActCols { cols });
         }
-        if !x.len().is_multiple_of(cols) {
-            return Err(Error::PartialRows { values: x.len(), cols });
+        if !values.is_multiple_of(cols) {
+            return Err(Error::PartialRows { values, cols });
         }
-        (self.rows, self.cols) = (x.len() / cols, cols);
-        self.q.resize(x.len(), 0);
-        self.d.resize(x.len() / GROUP, 0.0);
-        self.sum.resize(x.len() / GROUP, 0);
-        let groups = x.as_chunks::<GROUP>().0.iter().zip(self.q.as_chunks_mut::<GROUP>().0);
-        for ((x, q), (d, sum)) in groups.zip(self.d.iter_mut().zip(&mut self.sum)) {
-            (*d, *sum) = quantise_group(x, q);
-        }
+        (self.rows, self.cols) = (values / cols, cols);
+        self.q.resize(values, 0);
+        self.d.resize(values / GROUP, 0.0);
+        self.sum.resize(values / GROUP, 0);
         Ok(())
+    }
+
+    /// Every row, to be written.
+    pub fn rows_mut(&mut self) -> impl Iterator<Item = ActRowMut<'_>> {
+        let groups = (self.cols / GROUP).max(1);
+        let scales = self.d.chunks_exact_mut(groups).zip(self.sum.chunks_exact_mut(groups));
+        self.q.chunks_exact_mut(self.cols.max(1)).zip(scales).map(|(q, (d, sum))| ActRowMut { q, d, sum })
     }
 
     /// Rows held.
@@ -90,8 +108,31 @@ impl ActRows {
     }
 }
 
+/// One row of [`ActRows`], to be written.
+#[derive(Debug)]
+pub struct ActRowMut<'a> {
+    q: &'a mut [i8],
+    d: &'a mut [f32],
+    sum: &'a mut [i32],
+}
+
+impl ActRowMut<'_> {
+    /// As [`ActRows::quantise_into`], one row. Inlined, so that it is compiled for the caller's instruction set.
+    ///
+    /// # Panics
+    /// When `x` is not as long as the row.
+    #[inline(always)]
+    pub fn quantise(&mut self, x: &[f32]) {
+        assert_eq!(x.len(), self.q.len(), "values of an activation row");
+        let groups = x.as_chunks::<GROUP>().0.iter().zip(self.q.as_chunks_mut::<GROUP>().0);
+        for ((x, q), (d, sum)) in groups.zip(self.d.iter_mut().zip(self.sum.iter_mut())) {
+            (*d, *sum) = quantise_group(x, q);
+        }
+    }
+}
+
 /// Returns `(d, sum(q))`.
-#[inline]
+#[inline(always)]
 fn quantise_group(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> (f32, i32) {
     // Magnitudes order as their bits do, NaN above all; an integer maximum vectorises where an f32 one may not.
     let mut max = 0_i32;

@@ -96,6 +96,7 @@ pub fn decode<B: Block>(blocks: &[B], out: &mut [f32]) {
 }
 
 /// One row in group form; `row` is resized to it.
+#[inline]
 pub fn unpack_row<B: Block>(blocks: &[B], row: &mut UnpackedRow) {
     const { assert!(align_of::<B>() == 1 && (B::SUB <= GROUP || !B::OFFSET)) };
     row.reshape::<B>(blocks.len() * B::ELEMS);

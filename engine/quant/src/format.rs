@@ -96,7 +96,35 @@ pub fn format_by_name(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|f| f.name.eq_ignore_ascii_case(name))
 }
 
+/// Code that is written once for every block format and compiled for each: what [`Format::with_block`] calls.
+pub trait BlockVisitor {
+    /// What it comes to.
+    type Out;
+    /// Called with the format's block type.
+    fn visit<B: Block>(self) -> Self::Out;
+}
+
+/// Calls the visitor with the block type whose number is `id`; one line for all of [`FORMATS`]' blocks.
+macro_rules! visit {
+    ($id:expr, $visitor:expr, $($block:ty),+ $(,)?) => {
+        match $id {
+            $(<$block as Block>::GGML_ID => Some($visitor.visit::<$block>()),)+
+            _ => None,
+        }
+    };
+}
+
 impl Format {
+    /// Calls `visitor` with this format's block type, so that the caller's code is compiled for it, in the caller's
+    /// instruction set. `None` for [`Kind::Plain`].
+    #[inline(always)]
+    pub fn with_block<V: BlockVisitor>(&self, visitor: V) -> Option<V::Out> {
+        visit!(
+            self.ggml_id, visitor, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq2Xxs, Iq2Xs, Iq3Xxs, Iq4Nl,
+            Iq4Xs, Tq1_0, Tq2_0, Mxfp4, Pq2_0, Ptq1_0
+        )
+    }
+
     const fn of<B: Block>() -> Self {
         Self {
             name: B::NAME,

@@ -37,12 +37,12 @@ pub mod synth;
 pub mod llama;
 
 pub use crate::{
-    act::{ActRow, ActRows, GROUP},
+    act::{ActRow, ActRowMut, ActRows, GROUP},
     block::{Block, Encode, UnpackedRow, decode, unpack_row},
     dot::dot_ref,
     error::Error,
     float16::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16},
-    format::{Format, Kind, format_by_id, format_by_name, formats},
+    format::{BlockVisitor, Format, Kind, format_by_id, format_by_name, formats},
     rotation::{Rotation, converter_segments, converter_signs},
 };
 

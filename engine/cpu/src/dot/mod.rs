@@ -1,62 +1,81 @@
-//! The int8 dot product of the forward pass: bits of `cudafast_quant::dot_ref::<16>`.
+//! The int8 dot products of the forward pass.
 //!
-//! Lane `j` of 16 holds the exact integer dots of four consecutive bytes: lanes 0..8 of even groups of 32, lanes 8..16 of
-//! odd ones, groups ascending, `acc = fma(f32(wa * d), part, acc)`; offsets fold apart in 8 lanes by `group % 8`; both by
-//! the tree. A 512-bit register is one accumulator, two 256-bit ones are the same.
+//! Two orders of one sum, each a version of `cudafast_quant::dot_ref`; an operation uses one of them always:
+//!
+//! * [`rows`], for decode and verification, has the bits of `dot_ref::<16>`. Lane `j` of 16 holds the exact integer dots of
+//!   four consecutive bytes: lanes 0..8 of even groups of 32, lanes 8..16 of odd ones, groups ascending,
+//!   `acc = fma(f32(wa * d), part, acc)`; offsets fold apart in 8 lanes by `group % 8`; both by the tree. A 512-bit register
+//!   is one accumulator. Weights are read row by row, as they lie in memory.
+//! * [`panel`], for prefill, has the bits of `dot_ref::<1>`: lanes are weight rows, a group's whole dot is folded at once.
+//!   Weights are turned into lanes first, which pays from about three rows on.
 
 #[cfg(target_arch = "x86_64")]
-mod x86;
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+pub(crate) mod panel;
+mod unpack;
+
+use std::ops::Range;
 
 use cudafast_model::MatrixRef;
 use cudafast_quant::{ActRow, ActRows, UnpackedRow};
 
+use crate::isa::Isa;
 use crate::math::{self, LANES};
-use crate::matmul::Pick;
-use crate::simd::{self, Kernel};
+use crate::matmul::{Pick, Sink};
+use crate::simd::Kernel;
 
 const GROUP: usize = 32;
 const OFFSET_LANES: usize = 8;
 
-/// Outputs `first..` of the picked activation rows, by output: `out: [outputs][picked]`.
-pub(crate) fn rows(
-    w: MatrixRef<'_>,
-    first: usize,
-    x: &ActRows,
-    pick: Pick<'_>,
-    out: &mut [f32],
-    unpacked: &mut UnpackedRow,
-) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if x86::supported() {
-            // SAFETY: the features were detected on this machine one line above.
-            return unsafe { x86::rows(w, first, x, pick, out, unpacked) };
-        }
+/// Weight rows that share one pass over the activations.
+const TILE: usize = 4;
+
+/// Buffers of one thread.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    unpacked: [UnpackedRow; TILE],
+    panel: panel::Panel,
+}
+
+/// What one call computes: the products of weight rows `outputs` and the picked activation rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Product<'a> {
+    pub(crate) w: MatrixRef<'a>,
+    pub(crate) x: &'a ActRows,
+    pub(crate) pick: Pick<'a>,
+    pub(crate) sink: Sink<'a>,
+}
+
+/// Value `(t, r)` of the sink for every picked row `t` and `r` in `outputs`, in the order of `dot_ref::<16>`.
+pub(crate) fn rows(isa: Isa, p: Product<'_>, outputs: Range<usize>, scratch: &mut Scratch) {
+    match isa {
+        // SAFETY: an `Isa` other than `Portable` was detected on this machine.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { avx512::rows(p, outputs, scratch) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { avx2::rows(p, outputs, scratch) },
+        _ => portable_rows(p, outputs, scratch),
     }
-    portable_rows(w, first, x, pick, out, unpacked);
 }
 
 /// [`rows`] without intrinsics.
-fn portable_rows(
-    w: MatrixRef<'_>,
-    first: usize,
-    x: &ActRows,
-    pick: Pick<'_>,
-    out: &mut [f32],
-    unpacked: &mut UnpackedRow,
-) {
-    for (i, values) in out.chunks_exact_mut(pick.len()).enumerate() {
-        w.format.unpack_row(w.row(first + i), unpacked);
-        for (t, value) in values.iter_mut().enumerate() {
-            *value = portable(unpacked, x.row(pick.get(t)));
+fn portable_rows(p: Product<'_>, outputs: Range<usize>, scratch: &mut Scratch) {
+    let [unpacked, ..] = &mut scratch.unpacked;
+    for r in outputs {
+        p.w.format.unpack_row(p.w.row(r), unpacked);
+        for t in 0..p.pick.len() {
+            p.sink.put(t, r, &[portable(unpacked, p.x.row(p.pick.get(t)))]);
         }
     }
 }
 
 /// `sum_c w[c] * x[c]` of one weight row and one activation row.
 fn portable(w: &UnpackedRow, a: ActRow<'_>) -> f32 {
-    let scaled = if w.halves == 2 { simd::run(Scaled::<2> { w, a }) } else { simd::run(Scaled::<1> { w, a }) };
-    if w.wb.is_empty() { scaled } else { scaled + simd::run(Offsets { w, a }) }
+    let scaled = if w.halves == 2 { Scaled::<2> { w, a }.run() } else { Scaled::<1> { w, a }.run() };
+    if w.wb.is_empty() { scaled } else { scaled + Offsets { w, a }.run() }
 }
 
 struct Scaled<'a, const HALVES: usize> {
@@ -118,32 +137,43 @@ mod tests {
 
     use super::*;
 
+    const ROWS: usize = 23;
+
     proptest! {
-        /// Widths 1..=9 and five weight rows: every tile and every remainder. Activation rows are picked in reverse.
+        #![proptest_config(ProptestConfig::with_cases(192))]
+
+        /// Widths 1..=9, 22 weight rows from the second on: every tile and every remainder of both orders. Activation rows
+        /// are picked in reverse.
         #[test]
         fn every_version_has_the_bits_of_the_defining_dot_at_every_width(
             format in 0..formats().len(),
-            bytes in proptest::collection::vec(any::<u8>(), 5 * 6 * 256),
+            bytes in proptest::collection::vec(any::<u8>(), ROWS * 6 * 256),
             blocks in 1..6usize,
             width in 1u32..=9,
+            outputs in 1..ROWS,
             x in proptest::collection::vec(-3.0f32..3.0, 9 * 6 * 256),
         ) {
             let format = &formats()[format];
             prop_assume!(matches!(format.kind, Kind::Block { .. }));
             let cols = blocks * format.block_elems;
-            let view = MatrixRef { format, rows: 5, cols, bytes: &bytes[..5 * blocks * format.block_bytes] };
+            let view = MatrixRef { format, rows: ROWS, cols, bytes: &bytes[..ROWS * blocks * format.block_bytes] };
             let acts = ActRows::quantise(&x[..9 * cols], cols).unwrap();
             let pick: Vec<u32> = (0..width).rev().collect();
-            for version in [rows, portable_rows] {
-                let mut out = vec![f32::NAN; 4 * pick.len()];
-                version(view, 1, &acts, Pick::Some(&pick), &mut out, &mut UnpackedRow::new());
+            let sets = [Isa::Portable, Isa::Dotprod, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.is_supported());
+            for (isa, of_panels) in sets.flat_map(|isa| [(isa, false), (isa, true)]) {
+                let mut y = vec![f32::NAN; pick.len() * ROWS];
+                let sink = Sink::new(&mut y, ROWS, Pick::All(pick.len()));
+                let product = Product { w: view, x: &acts, pick: Pick::Some(&pick), sink };
+                let version = if of_panels { panel::rows } else { rows };
+                let defining = if of_panels { dot_ref::<1> } else { dot_ref::<16> };
+                version(isa, product, 1..1 + outputs, &mut Scratch::default());
                 let mut w = UnpackedRow::new();
-                for (r, out) in out.chunks_exact(pick.len()).enumerate() {
-                    format.unpack_row(view.row(1 + r), &mut w);
-                    for (t, got) in pick.iter().zip(out) {
-                        let want = dot_ref::<16>(&w, acts.row(*t as usize));
+                for r in 1..1 + outputs {
+                    format.unpack_row(view.row(r), &mut w);
+                    for (t, row) in pick.iter().enumerate() {
+                        let (got, want) = (y[t * ROWS + r], defining(&w, acts.row(*row as usize)));
                         prop_assert!(got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()),
-                            "{} {} columns, width {}: {} against {}", format.name, cols, width, got, want);
+                            "{isa} {} {cols} columns, width {width}, output {r}: {got} against {want}", format.name);
                     }
                 }
             }

@@ -8,76 +8,54 @@ use std::arch::x86_64::{
     _mm256_sign_epi8, _mm256_storeu_ps,
 };
 
-use cudafast_model::MatrixRef;
+use std::ops::Range;
+
 use cudafast_quant::blocks::Q8_0;
-use cudafast_quant::{ActRow, ActRows, Block, UnpackedRow};
+use cudafast_quant::{ActRow, Block, UnpackedRow};
 
-use super::{GROUP, OFFSET_LANES, Offsets};
-use crate::matmul::Pick;
+use super::{GROUP, OFFSET_LANES, Offsets, Product, Scratch, TILE, unpack};
 use crate::simd::Kernel;
-
-/// Whether [`rows`] may be called on this machine.
-pub(super) fn supported() -> bool {
-    std::is_x86_feature_detected!("avx2")
-        && std::is_x86_feature_detected!("fma")
-        && std::is_x86_feature_detected!("f16c")
-}
 
 /// As [`super::rows`].
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn rows(
-    w: MatrixRef<'_>,
-    first: usize,
-    x: &ActRows,
-    pick: Pick<'_>,
-    out: &mut [f32],
-    unpacked: &mut UnpackedRow,
-) {
-    if w.format.ggml_id == Q8_0::GGML_ID && pick.len() == 1 {
-        return q8_0_rows(w, first, x.row(pick.get(0)), out);
+pub(super) fn rows(p: Product<'_>, outputs: Range<usize>, scratch: &mut Scratch) {
+    if p.w.format.ggml_id == Q8_0::GGML_ID && p.pick.len() == 1 {
+        return q8_0_rows(p, outputs);
     }
-    let acts: Vec<ActRow<'_>> = (0..pick.len()).map(|t| x.row(pick.get(t))).collect();
-    let (act_tiles, act_rest) = acts.as_chunks::<TILE>();
-    for (i, values) in out.chunks_exact_mut(acts.len()).enumerate() {
-        w.format.unpack_row(w.row(first + i), unpacked);
-        let (tiles, rest) = values.as_chunks_mut::<TILE>();
-        for (tile, acts) in tiles.iter_mut().zip(act_tiles) {
-            unpacked_tile(unpacked, acts, tile);
-        }
-        match (act_rest, rest) {
-            ([a, b, c], [x, y, z]) => {
-                let mut tile = [0.0; 3];
-                unpacked_tile(unpacked, &[*a, *b, *c], &mut tile);
-                [*x, *y, *z] = tile;
+    let [unpacked, ..] = &mut scratch.unpacked;
+    for r in outputs {
+        unpack::avx2(p.w.format, p.w.row(r), unpacked);
+        let mut t = 0;
+        while t < p.pick.len() {
+            match p.pick.len() - t {
+                1 => unpacked_tile::<1>(p, unpacked, r, t),
+                2 => unpacked_tile::<2>(p, unpacked, r, t),
+                3 => unpacked_tile::<3>(p, unpacked, r, t),
+                _ => unpacked_tile::<TILE>(p, unpacked, r, t),
             }
-            ([a, b], [x, y]) => {
-                let mut tile = [0.0; 2];
-                unpacked_tile(unpacked, &[*a, *b], &mut tile);
-                [*x, *y] = tile;
-            }
-            ([a], [x]) => unpacked_tile(unpacked, &[*a], std::array::from_mut(x)),
-            _ => {}
+            t += TILE;
         }
     }
 }
-
-/// Rows that share one pass, of weights or of activations: eight accumulators fill half the registers.
-const TILE: usize = 4;
 
 /// One row of activations: blocks are read as shipped, [`TILE`] weight rows at a time.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn q8_0_rows(w: MatrixRef<'_>, first: usize, a: ActRow<'_>, out: &mut [f32]) {
-    let bytes = &w.bytes[first * w.row_bytes()..(first + out.len()) * w.row_bytes()];
-    let blocks: &[Q8_0] = bytemuck::cast_slice(bytes);
-    let columns = w.cols / GROUP;
-    let (tiles, rest) = out.as_chunks_mut::<TILE>();
-    let (tiled, single) = blocks.split_at(tiles.len() * TILE * columns);
-    for (tile, blocks) in tiles.iter_mut().zip(tiled.chunks_exact(TILE * columns)) {
-        q8_0_tile(blocks, columns, a, tile);
+fn q8_0_rows(p: Product<'_>, outputs: Range<usize>) {
+    let a = p.x.row(p.pick.get(0));
+    let columns = p.w.cols / GROUP;
+    let blocks: &[Q8_0] = bytemuck::cast_slice(p.w.bytes);
+    let (mut r, end) = (outputs.start, outputs.end);
+    while r + TILE <= end {
+        let mut out = [0.0; TILE];
+        q8_0_tile(&blocks[r * columns..(r + TILE) * columns], columns, a, &mut out);
+        p.sink.put(0, r, &out);
+        r += TILE;
     }
-    for (value, blocks) in rest.iter_mut().zip(single.chunks_exact(columns)) {
-        q8_0_tile(blocks, columns, a, std::array::from_mut(value));
+    for r in r..end {
+        let mut out = [0.0];
+        q8_0_tile(&blocks[r * columns..(r + 1) * columns], columns, a, &mut out);
+        p.sink.put(0, r, &out);
     }
 }
 
@@ -127,21 +105,30 @@ unsafe fn q8_0_group<const N: usize>(
     acc
 }
 
-/// One unpacked weight row and `N` activation rows.
+/// Weight row `r` and the picked activation rows `t..t + N`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn unpacked_tile<const N: usize>(w: &UnpackedRow, acts: &[ActRow<'_>; N], out: &mut [f32; N]) {
+fn unpacked_tile<const N: usize>(p: Product<'_>, w: &UnpackedRow, r: usize, t: usize) {
+    let acts: [ActRow<'_>; N] = std::array::from_fn(|i| p.x.row(p.pick.get(t + i)));
+    let mut out = [0.0; N];
     if w.halves == 2 {
-        scaled::<2, N>(w, acts, out);
+        scaled::<2, N>(w, &acts, &mut out);
     } else {
-        scaled::<1, N>(w, acts, out);
+        scaled::<1, N>(w, &acts, &mut out);
     }
-    if w.wb.is_empty() {
-        return;
+    for (i, (value, a)) in out.iter_mut().zip(acts).enumerate() {
+        if !w.wb.is_empty() {
+            *value += row_offsets(w, a);
+        }
+        p.sink.put(t + i, r, &[*value]);
     }
-    for (value, a) in out.iter_mut().zip(acts) {
-        *value += if w.halves == 1 { offsets(&w.wb, *a) } else { Offsets { w, a: *a }.run() };
-    }
+}
+
+/// The offset term of one weight row and one activation row.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn row_offsets(w: &UnpackedRow, a: ActRow<'_>) -> f32 {
+    if w.halves == 1 { offsets(&w.wb, a) } else { Offsets { w, a }.run() }
 }
 
 /// The scaled part of one weight row and `N` activation rows.
@@ -251,7 +238,7 @@ fn offsets(wb: &[f32], a: ActRow<'_>) -> f32 {
 /// The last steps of the tree: 4, 2, 1.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn tree(lanes: __m256) -> f32 {
+pub(super) fn tree(lanes: __m256) -> f32 {
     let four = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps::<1>(lanes));
     let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))

@@ -1,0 +1,200 @@
+//! The int8 dot for many activation rows: bits of `cudafast_quant::dot_ref::<1>`, lanes are weight rows.
+//!
+//! A [`Panel`] is 16 weight rows turned on their side: for each group of 32, eight runs of four bytes of every row, then
+//! scales and offsets of every row. Four bytes of an activation, broadcast, meet 16 rows in one instruction, a group's dot
+//! is whole after eight, and one fold serves 16 values; [`super::rows`] folds every 4 bytes. Turning costs about as much as
+//! two activation rows.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+use std::ops::Range;
+
+use cudafast_quant::blocks::Q8_0;
+use cudafast_quant::{ActRow, Block, UnpackedRow, f16_to_f32};
+
+use super::{GROUP, Product, Scratch};
+use crate::isa::Isa;
+
+/// Weight rows of a panel.
+pub(crate) const LANES: usize = 16;
+
+/// Runs of four bytes in a group.
+const RUNS: usize = GROUP / 4;
+
+/// Four bytes of each row.
+type Run = [[i8; 4]; LANES];
+
+/// A number for each row.
+type Lanes = [f32; LANES];
+
+/// 16 weight rows, or fewer and copies of the last.
+#[derive(Default)]
+pub(crate) struct Panel {
+    /// `[groups][RUNS]`. The AVX-512 version keeps codes with their top bit turned.
+    codes: Vec<Run>,
+    /// `[groups][halves]`.
+    wa: Vec<Lanes>,
+    /// As `wa`, or empty.
+    wb: Vec<Lanes>,
+    halves: usize,
+    rows: [UnpackedRow; LANES],
+}
+
+/// Where the codes of a panel's rows are read from: row `r`, group `g` at `start[r] + g * step`.
+struct Codes<'a> {
+    start: [&'a [u8]; LANES],
+    step: usize,
+}
+
+impl Codes<'_> {
+    /// The 32 codes of one row's group.
+    #[inline(always)]
+    fn group(&self, row: usize, g: usize) -> &[u8; GROUP] {
+        let bytes = &self.start[row][g * self.step..];
+        // Each row was cut to reach the end of its last group.
+        bytes.first_chunk().unwrap_or(&[0; GROUP])
+    }
+}
+
+/// What differs between instruction sets.
+#[derive(Clone, Copy)]
+struct Version {
+    unpack: fn(&cudafast_quant::Format, &[u8], &mut UnpackedRow),
+    turn: fn(&Codes<'_>, &mut [Run]),
+    dot: fn(&Panel, &[Act<'_>], &mut [Lanes]),
+}
+
+/// An activation row and the exact sums of its groups' halves, where the format has halves.
+struct Act<'a> {
+    row: ActRow<'a>,
+    half_sums: &'a [i32],
+}
+
+/// Activation rows that one call of a version's `dot` takes at most.
+const MOST_ROWS: usize = 8;
+
+/// As [`super::rows`], in the order of `dot_ref::<1>`.
+pub(crate) fn rows(isa: Isa, p: Product<'_>, outputs: Range<usize>, scratch: &mut Scratch) {
+    let version = match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => avx512::VERSION,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => avx2::VERSION,
+        _ => PORTABLE,
+    };
+    let panel = &mut scratch.panel;
+    for first in outputs.clone().step_by(LANES) {
+        let count = LANES.min(outputs.end - first);
+        panel.fill(version, p, first..first + count);
+        let mut half_sums = Vec::new();
+        for t in (0..p.pick.len()).step_by(MOST_ROWS) {
+            let width = MOST_ROWS.min(p.pick.len() - t);
+            let row = |i: usize| p.x.row(p.pick.get(t + i));
+            half_sums.clear();
+            if panel.halves == 2 {
+                half_sums.extend((0..width).flat_map(|i| row(i).q.as_chunks::<16>().0).map(sum));
+            }
+            let sums = half_sums.len() / width;
+            let acts: [Act<'_>; MOST_ROWS] = std::array::from_fn(|i| {
+                let i = i.min(width - 1);
+                Act { row: row(i), half_sums: &half_sums[i * sums..(i + 1) * sums] }
+            });
+            let mut out = [[0.0; LANES]; MOST_ROWS];
+            (version.dot)(panel, &acts[..width], &mut out[..width]);
+            for (i, values) in out[..width].iter().enumerate() {
+                p.sink.put(t + i, first, &values[..count]);
+            }
+        }
+    }
+}
+
+fn sum(q: &[i8; 16]) -> i32 {
+    q.iter().map(|q| i32::from(*q)).sum()
+}
+
+impl Panel {
+    /// Takes weight rows `rows`, at most 16.
+    fn fill(&mut self, version: Version, p: Product<'_>, rows: Range<usize>) {
+        let groups = p.w.cols / GROUP;
+        let at = |r: usize| (rows.start + r).min(rows.end - 1);
+        self.codes.resize(groups * RUNS, [[0; 4]; LANES]);
+        if p.w.format.ggml_id == Q8_0::GGML_ID {
+            // Codes lie in the blocks as they are wanted.
+            self.halves = 1;
+            self.wa.resize(groups, [0.0; LANES]);
+            self.wb.clear();
+            let blocks: [&[Q8_0]; LANES] = std::array::from_fn(|r| bytemuck::cast_slice(p.w.row(at(r))));
+            for (g, wa) in self.wa.iter_mut().enumerate() {
+                *wa = std::array::from_fn(|r| f16_to_f32(u16::from_le_bytes(blocks[r][g].d)));
+            }
+            let start = std::array::from_fn(|r| &p.w.row(at(r))[size_of::<u16>()..]);
+            return (version.turn)(&Codes { start, step: Q8_0::BYTES }, &mut self.codes);
+        }
+        for r in 0..rows.len() {
+            (version.unpack)(p.w.format, p.w.row(at(r)), &mut self.rows[r]);
+        }
+        let unpacked: [&UnpackedRow; LANES] = std::array::from_fn(|r| &self.rows[r.min(rows.len() - 1)]);
+        self.halves = unpacked[0].halves;
+        turn_scales(&unpacked.map(|w| &w.wa[..]), &mut self.wa);
+        turn_scales(&unpacked.map(|w| &w.wb[..]), &mut self.wb);
+        let start = unpacked.map(|w| bytemuck::cast_slice(&w.codes));
+        (version.turn)(&Codes { start, step: GROUP }, &mut self.codes);
+    }
+}
+
+fn turn_scales(rows: &[&[f32]; LANES], lanes: &mut Vec<Lanes>) {
+    lanes.resize(rows[0].len(), [0.0; LANES]);
+    for (r, row) in rows.iter().enumerate() {
+        for (lanes, scale) in lanes.iter_mut().zip(*row) {
+            lanes[r] = *scale;
+        }
+    }
+}
+
+/// Without intrinsics.
+const PORTABLE: Version = Version { unpack: cudafast_quant::Format::unpack_row, turn, dot };
+
+fn turn(codes: &Codes<'_>, runs: &mut [Run]) {
+    for (g, runs) in runs.as_chunks_mut::<RUNS>().0.iter_mut().enumerate() {
+        for r in 0..LANES {
+            let group: &[i8; GROUP] = bytemuck::cast_ref(codes.group(r, g));
+            for (run, bytes) in runs.iter_mut().zip(group.as_chunks::<4>().0) {
+                run[r] = *bytes;
+            }
+        }
+    }
+}
+
+fn dot(panel: &Panel, acts: &[Act<'_>], out: &mut [Lanes]) {
+    let halves = panel.halves;
+    for (act, acc) in acts.iter().zip(out) {
+        let a = act.row;
+        for (g, (runs, q)) in panel.codes.as_chunks::<RUNS>().0.iter().zip(a.q.as_chunks::<GROUP>().0).enumerate() {
+            let q = q.as_chunks::<4>().0;
+            for (h, (runs, q)) in runs.chunks_exact(RUNS / halves).zip(q.chunks_exact(RUNS / halves)).enumerate() {
+                let mut dots = [0_i32; LANES];
+                for (run, q) in runs.iter().zip(q) {
+                    for (dot, codes) in dots.iter_mut().zip(run) {
+                        *dot += (0..4).map(|b| i32::from(codes[b]) * i32::from(q[b])).sum::<i32>();
+                    }
+                }
+                let wa = &panel.wa[g * halves + h];
+                for r in 0..LANES {
+                    acc[r] = (wa[r] * a.d[g]).mul_add(dots[r] as f32, acc[r]);
+                }
+            }
+            if !panel.wb.is_empty() {
+                for h in 0..halves {
+                    let sum = if halves == 2 { act.half_sums[2 * g + h] } else { a.sum[g] };
+                    let wb = &panel.wb[g * halves + h];
+                    for r in 0..LANES {
+                        acc[r] = (wb[r] * a.d[g]).mul_add(sum as f32, acc[r]);
+                    }
+                }
+            }
+        }
+    }
+}
