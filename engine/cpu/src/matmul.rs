@@ -193,11 +193,34 @@ pub(crate) fn outputs_into(w: MatrixRef<'_>, outputs: Range<usize>, x: &Operand<
         _ => {
             plain.resize(w.cols, 0.0);
             for r in outputs {
-                w.format.decode(w.row(r), plain);
+                simd::run(Widen { w, r, plain });
                 simd::run(PlainRow { w: plain, x, pick, r, sink });
             }
         }
     });
+}
+
+/// A weight row as f32: `Format::decode`, compiled for this machine where a plain row is wide.
+struct Widen<'a> {
+    w: MatrixRef<'a>,
+    r: usize,
+    plain: &'a mut [f32],
+}
+
+impl Kernel for Widen<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        let row = self.w.row(self.r);
+        match self.w.format.name {
+            "BF16" => {
+                for (v, bits) in self.plain.iter_mut().zip(row.as_chunks::<2>().0) {
+                    *v = cudafast_quant::bf16_to_f32(u16::from_le_bytes(*bits));
+                }
+            }
+            _ => self.w.format.decode(row, self.plain),
+        }
+    }
 }
 
 /// One f32 weight row and the picked rows; each value in the order of [`dot_inline`](crate::math::dot_inline).

@@ -96,7 +96,7 @@ impl ActRows {
     ///
     /// # Panics
     /// When `i` is not below [`rows`](Self::rows).
-    #[inline]
+    #[inline(always)]
     pub fn row(&self, i: usize) -> ActRow<'_> {
         assert!(i < self.rows, "row {i} of {}", self.rows);
         let groups = self.cols / GROUP;

@@ -65,7 +65,9 @@ impl UnpackedRow {
         self.codes.len()
     }
 
-    fn reshape<B: Block>(&mut self, cols: usize) {
+    /// Makes room for a row of `cols` elements of a format, as [`unpack_row`] fills it.
+    #[inline(always)]
+    pub fn reshape<B: Block>(&mut self, cols: usize) {
         self.halves = if B::SUB < GROUP { 2 } else { 1 };
         let scales = cols / GROUP * self.halves;
         self.codes.resize(cols, 0);
@@ -95,8 +97,9 @@ pub fn decode<B: Block>(blocks: &[B], out: &mut [f32]) {
     }
 }
 
-/// One row in group form; `row` is resized to it.
-#[inline]
+/// One row in group form; `row` is resized to it. Inlined, as every format's codes and scales are, so that it is compiled
+/// for the caller's instruction set.
+#[inline(always)]
 pub fn unpack_row<B: Block>(blocks: &[B], row: &mut UnpackedRow) {
     const { assert!(align_of::<B>() == 1 && (B::SUB <= GROUP || !B::OFFSET)) };
     row.reshape::<B>(blocks.len() * B::ELEMS);

@@ -4,7 +4,7 @@
 //! the unpack loops; the test compares all 65,536 patterns with `half`.
 
 /// The binary16 `bits`, widened exactly; subnormals are kept.
-#[inline]
+#[inline(always)]
 pub fn f16_to_f32(bits: u16) -> f32 {
     // Exponent and mantissa land 112 too low in the binary32 exponent; one exact multiply mends normals and subnormals
     // alike. Only infinity and NaN need their exponent forced.
@@ -15,7 +15,7 @@ pub fn f16_to_f32(bits: u16) -> f32 {
 }
 
 /// A little-endian binary16 field of a block.
-#[inline]
+#[inline(always)]
 pub(crate) fn f16_le(bytes: [u8; 2]) -> f32 {
     f16_to_f32(u16::from_le_bytes(bytes))
 }
@@ -31,7 +31,7 @@ pub fn f32_to_f16(value: f32) -> u16 {
 }
 
 /// The bfloat16 `bits`, widened exactly.
-#[inline]
+#[inline(always)]
 pub fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }

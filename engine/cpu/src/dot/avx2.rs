@@ -66,7 +66,11 @@ fn q8_0_tile<const N: usize>(blocks: &[Q8_0], columns: usize, a: ActRow<'_>, out
     let q = a.q.as_chunks::<GROUP>().0;
     // What every access below stays within: N rows of `columns` blocks, `columns` groups of activations.
     assert!(blocks.len() == N * columns && q.len() == columns && a.d.len() == columns);
-    let rows: [&[Q8_0]; N] = std::array::from_fn(|j| &blocks[j * columns..(j + 1) * columns]);
+    // No closures here: they would be compiled for the baseline and called.
+    let mut rows: [&[Q8_0]; N] = [&[]; N];
+    for (j, row) in rows.iter_mut().enumerate() {
+        *row = &blocks[j * columns..(j + 1) * columns];
+    }
     let (mut even, mut odd) = ([_mm256_setzero_ps(); N], [_mm256_setzero_ps(); N]);
     let mut g = 0;
     while g < columns {
@@ -109,7 +113,7 @@ unsafe fn q8_0_group<const N: usize>(
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn unpacked_tile<const N: usize>(p: Product<'_>, w: &UnpackedRow, r: usize, t: usize) {
-    let acts: [ActRow<'_>; N] = std::array::from_fn(|i| p.x.row(p.pick.get(t + i)));
+    let acts: [ActRow<'_>; N] = p.acts(t);
     let mut out = [0.0; N];
     if w.halves == 2 {
         scaled::<2, N>(w, &acts, &mut out);
@@ -139,7 +143,10 @@ fn scaled<const HALVES: usize, const N: usize>(w: &UnpackedRow, acts: &[ActRow<'
     let scales = w.wa.as_chunks::<HALVES>().0;
     let groups = codes.len();
     // What every access below stays within.
-    assert!(scales.len() == groups && acts.iter().all(|a| a.q.len() == groups * GROUP && a.d.len() == groups));
+    assert!(scales.len() == groups);
+    for a in acts {
+        assert!(a.q.len() == groups * GROUP && a.d.len() == groups);
+    }
     let (mut even, mut odd) = ([_mm256_setzero_ps(); N], [_mm256_setzero_ps(); N]);
     let mut g = 0;
     while g < groups {

@@ -4,7 +4,7 @@
 //! `-128 * sum(q)` of its four bytes: the integers, and with them the bits, are those of the signed product.
 
 use std::arch::x86_64::{
-    __m512, __m512i, _mm_castpd_ps, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_load_sd, _mm_load_ss, _mm_loadu_ps, _mm256_add_ps,
+    _MM_HINT_T0, __m512, __m512i, _mm_castpd_ps, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_load_sd, _mm_load_ss, _mm_loadu_ps, _mm_prefetch, _mm256_add_ps,
     _mm256_loadu_si256, _mm512_castps_pd, _mm512_castps128_ps512, _mm512_castps512_ps256, _mm512_castsi256_si512,
     _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_extractf64x4_pd, _mm512_fmadd_ps, _mm512_inserti64x4,
     _mm512_loadu_si512, _mm512_mask3_fmadd_ps, _mm512_mul_ps, _mm512_permutexvar_ps, _mm512_set1_epi8,
@@ -38,22 +38,46 @@ pub(super) fn rows(p: Product<'_>, outputs: Range<usize>, scratch: &mut Scratch)
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn weight_rows<const R: usize>(p: Product<'_>, r: usize, direct: bool, scratch: &mut Scratch) {
+    // The hardware follows a row; the jump to the next rows is ours to announce.
+    prefetch(p.w.bytes, (r + R) * p.w.row_bytes(), R * p.w.row_bytes());
     if direct {
         let columns = p.w.cols / GROUP;
         let blocks: &[Q8_0] = bytemuck::cast_slice(&p.w.bytes[r * p.w.row_bytes()..(r + R) * p.w.row_bytes()]);
-        let weights: [Weights<'_>; R] = std::array::from_fn(|j| Weights::of_blocks(&blocks[j * columns..][..columns]));
+        // No closures here: they would be compiled for the baseline and called.
+        let mut weights = [Weights::of_blocks(&[]); R];
+        for (j, weights) in weights.iter_mut().enumerate() {
+            *weights = Weights::of_blocks(&blocks[j * columns..][..columns]);
+        }
         return activation_rows::<DIRECT, R>(p, r, &weights);
     }
     for (j, unpacked) in scratch.unpacked.iter_mut().take(R).enumerate() {
-        unpack::avx512(p.w.format, p.w.row(r + j), unpacked);
+        unpack::avx2(p.w.format, p.w.row(r + j), unpacked);
     }
-    let weights: [Weights<'_>; R] = std::array::from_fn(|j| Weights::of_unpacked(&scratch.unpacked[j]));
+    let mut weights = [Weights::of_blocks(&[]); R];
+    for (weights, unpacked) in weights.iter_mut().zip(&scratch.unpacked) {
+        *weights = Weights::of_unpacked(unpacked);
+    }
     if scratch.unpacked[0].halves == 2 {
         activation_rows::<2, R>(p, r, &weights);
     } else {
         activation_rows::<1, R>(p, r, &weights);
     }
 }
+
+/// Asks for `len` bytes from `start`, at most [`PREFETCH_BYTES`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn prefetch(bytes: &[u8], start: usize, len: usize) {
+    let mut at = start;
+    while at < start + len.min(PREFETCH_BYTES) {
+        // An address outside the slice is only a useless hint.
+        _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast());
+        at += 64;
+    }
+}
+
+/// Beyond this the hardware keeps up by itself.
+const PREFETCH_BYTES: usize = 2048;
 
 /// A weight row: Q8_0 blocks as shipped, or another format's unpacked; what the other has is empty.
 #[derive(Clone, Copy)]
@@ -65,12 +89,15 @@ struct Weights<'a> {
 }
 
 impl<'a> Weights<'a> {
+    #[inline(always)]
     fn of_blocks(blocks: &'a [Q8_0]) -> Self {
         Self { blocks, codes: &[], wa: &[], offsets: None }
     }
+    #[inline(always)]
     fn of_unpacked(w: &'a UnpackedRow) -> Self {
         Self { blocks: &[], codes: &w.codes, wa: &w.wa, offsets: (!w.wb.is_empty()).then_some(w) }
     }
+    #[inline(always)]
     fn holds(&self, groups: usize, form: usize) -> bool {
         if form == DIRECT {
             self.blocks.len() == groups
@@ -107,11 +134,15 @@ fn tile<const FORM: usize, const R: usize, const N: usize>(
     t: usize,
     weights: &[Weights<'_>; R],
 ) {
-    let acts: [ActRow<'_>; N] = std::array::from_fn(|i| p.x.row(p.pick.get(t + i)));
+    let acts: [ActRow<'_>; N] = p.acts(t);
     let groups = p.w.cols / GROUP;
     // What every access below stays within.
-    assert!(acts.iter().all(|a| a.q.len() == groups * GROUP && a.d.len() == groups));
-    assert!(weights.iter().all(|w| w.holds(groups, FORM)));
+    for a in &acts {
+        assert!(a.q.len() == groups * GROUP && a.d.len() == groups);
+    }
+    for w in weights {
+        assert!(w.holds(groups, FORM));
+    }
     let mut acc = [[_mm512_setzero_ps(); N]; R];
     let mut g = 0;
     while g + 2 <= groups {

@@ -14,6 +14,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub(crate) mod panel;
+#[cfg(target_arch = "x86_64")]
 mod unpack;
 
 use std::ops::Range;
@@ -46,6 +47,18 @@ pub(crate) struct Product<'a> {
     pub(crate) x: &'a ActRows,
     pub(crate) pick: Pick<'a>,
     pub(crate) sink: Sink<'a>,
+}
+
+impl Product<'_> {
+    /// Picked activation rows `t..t + N`.
+    #[inline(always)]
+    fn acts<const N: usize>(&self, t: usize) -> [ActRow<'_>; N] {
+        let mut acts = [ActRow { q: &[], d: &[], sum: &[] }; N];
+        for (i, act) in acts.iter_mut().enumerate() {
+            *act = self.x.row(self.pick.get(t + i));
+        }
+        acts
+    }
 }
 
 /// Value `(t, r)` of the sink for every picked row `t` and `r` in `outputs`, in the order of `dot_ref::<16>`.

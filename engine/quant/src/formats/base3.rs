@@ -3,7 +3,7 @@
 /// Codes -1..=1 of `bytes`, four or five digits each as `codes` is long. Any byte is legal.
 ///
 /// Digit n of byte B is `((B * 3^n mod 256) * 3) >> 8`.
-#[inline]
+#[inline(always)]
 pub(crate) fn unpack<const N: usize>(bytes: &[u8; N], codes: &mut [i8]) {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
     for (codes, power) in codes.as_chunks_mut::<N>().0.iter_mut().zip(POWERS) {

@@ -43,13 +43,13 @@ pub struct Iq3Xxs {
 }
 
 /// The sign byte of seven stored bits: the eighth makes the number of minus signs even.
-#[inline]
+#[inline(always)]
 pub(crate) fn even_signs(seven: u8) -> u8 {
     seven | ((seven.count_ones() & 1) as u8) << 7
 }
 
 /// `row` with element j negated where bit j of `signs` is set.
-#[inline]
+#[inline(always)]
 fn apply_signs(row: [i8; 8], signs: u8, codes: &mut [i8; 8]) {
     const BIT: [u8; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
     for j in 0..8 {
@@ -58,18 +58,18 @@ fn apply_signs(row: [i8; 8], signs: u8, codes: &mut [i8; 8]) {
 }
 
 /// The signs of elements 8k.. of a group from its word.
-#[inline]
+#[inline(always)]
 fn word_signs(word: u32, k: usize) -> u8 {
     even_signs((word >> (7 * k) & 127) as u8)
 }
 
 /// `f32(f32(d * (0.5 + scale)) * step)`.
-#[inline]
+#[inline(always)]
 fn grid_scale(d: f32, scale: u32, step: f32) -> f32 {
     d * (0.5 + scale as f32) * step
 }
 
-#[inline]
+#[inline(always)]
 fn word_of(group: &[u8; 8]) -> u32 {
     u32::from_le_bytes([group[4], group[5], group[6], group[7]])
 }
@@ -81,7 +81,7 @@ impl Block for Iq2Xxs {
     type Codes = [i8; 256];
     type Scales = [f32; 8];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 256]) {
         for (codes, group) in codes.as_chunks_mut::<32>().0.iter_mut().zip(&self.groups) {
             for (k, codes) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
@@ -90,7 +90,7 @@ impl Block for Iq2Xxs {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 8], _wb: &mut [f32; 8]) {
         let d = f16_le(self.d);
         for (wa, group) in wa.iter_mut().zip(&self.groups) {
@@ -106,7 +106,7 @@ impl Block for Iq2Xs {
     type Codes = [i8; 256];
     type Scales = [f32; 16];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 256]) {
         for (codes, &q) in codes.as_chunks_mut::<8>().0.iter_mut().zip(&self.qs) {
             let q = u16::from_le_bytes(q);
@@ -114,7 +114,7 @@ impl Block for Iq2Xs {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 16], _wb: &mut [f32; 16]) {
         let d = f16_le(self.d);
         for (s, wa) in wa.iter_mut().enumerate() {
@@ -130,7 +130,7 @@ impl Block for Iq3Xxs {
     type Codes = [i8; 256];
     type Scales = [f32; 8];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 256]) {
         for ((codes, qs), &word) in codes.as_chunks_mut::<32>().0.iter_mut().zip(&self.qs).zip(&self.words) {
             let word = u32::from_le_bytes(word);
@@ -142,7 +142,7 @@ impl Block for Iq3Xxs {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 8], _wb: &mut [f32; 8]) {
         let d = f16_le(self.d);
         for (wa, &word) in wa.iter_mut().zip(&self.words) {

@@ -32,7 +32,7 @@ pub struct Iq4Xs {
 }
 
 /// The codes of 16 nibble pairs, low nibbles first.
-#[inline]
+#[inline(always)]
 pub(crate) fn lookup(qs: &[u8; 16], table: &[i8; 16], codes: &mut [i8; 32]) {
     for j in 0..16 {
         codes[j] = table[usize::from(qs[j] & 15)];
@@ -47,12 +47,12 @@ impl Block for Iq4Nl {
     type Codes = [i8; 32];
     type Scales = [f32; 1];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 32]) {
         lookup(&self.qs, &STEPS, codes);
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 1], _wb: &mut [f32; 1]) {
         wa[0] = f16_le(self.d);
     }
@@ -65,14 +65,14 @@ impl Block for Iq4Xs {
     type Codes = [i8; 256];
     type Scales = [f32; 8];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 256]) {
         for (codes, qs) in codes.as_chunks_mut::<32>().0.iter_mut().zip(&self.qs) {
             lookup(qs, &STEPS, codes);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 8], _wb: &mut [f32; 8]) {
         let (d, high) = (f16_le(self.d), u16::from_le_bytes(self.scales_h));
         for (g, wa) in wa.iter_mut().enumerate() {

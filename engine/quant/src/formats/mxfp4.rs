@@ -21,7 +21,7 @@ pub struct Mxfp4 {
 }
 
 /// Half of `2^(e - 127)`, which undoes the doubling of the codes; subnormal for `e` 0 and 1.
-#[inline]
+#[inline(always)]
 fn half_power(e: u8) -> f32 {
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { u32::from(e - 1) << 23 })
 }
@@ -33,12 +33,12 @@ impl Block for Mxfp4 {
     type Codes = [i8; 32];
     type Scales = [f32; 1];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 32]) {
         lookup(&self.qs, &E2M1_DOUBLED, codes);
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 1], _wb: &mut [f32; 1]) {
         wa[0] = half_power(self.e);
     }

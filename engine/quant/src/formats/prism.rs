@@ -44,7 +44,7 @@ impl Block for Pq2_0 {
     type Codes = [i8; 128];
     type Scales = [f32; 1];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 128]) {
         // A word per byte: its four fields spread to four bytes. Two plain loops, so that both vectorise.
         let mut spread = [0; 32];
@@ -58,7 +58,7 @@ impl Block for Pq2_0 {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 1], _wb: &mut [f32; 1]) {
         wa[0] = f16_le(self.d);
     }
@@ -95,7 +95,7 @@ impl Block for Ptq1_0 {
     type Codes = [i8; 128];
     type Scales = [f32; 1];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 128]) {
         let (head, rest) = codes.split_at_mut(80);
         let (tail, last) = rest.split_at_mut(40);
@@ -104,7 +104,7 @@ impl Block for Ptq1_0 {
         unpack(&self.qh, last);
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 1], _wb: &mut [f32; 1]) {
         wa[0] = f16_le(self.d);
     }

@@ -25,7 +25,7 @@ impl Block for Q2K {
     type Codes = [i8; 256];
     type Scales = [f32; 16];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 256]) {
         for (half, qs) in codes.as_chunks_mut::<128>().0.iter_mut().zip(&self.qs) {
             for (k, quarter) in half.as_chunks_mut::<32>().0.iter_mut().enumerate() {
@@ -36,7 +36,7 @@ impl Block for Q2K {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 16], wb: &mut [f32; 16]) {
         let (d, dmin) = (f16_le(self.d), f16_le(self.dmin));
         for s in 0..16 {

@@ -25,7 +25,7 @@ impl Block for Q3K {
     type Codes = [i8; 256];
     type Scales = [f32; 16];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 256]) {
         for (n, (half, qs)) in codes.as_chunks_mut::<128>().0.iter_mut().zip(&self.qs).enumerate() {
             for (k, quarter) in half.as_chunks_mut::<32>().0.iter_mut().enumerate() {
@@ -38,7 +38,7 @@ impl Block for Q3K {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 16], _wb: &mut [f32; 16]) {
         let d = f16_le(self.d);
         for (s, wa) in wa.iter_mut().enumerate() {

@@ -37,7 +37,7 @@ impl Block for Q4_0 {
     type Codes = [i8; 32];
     type Scales = [f32; 1];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 32]) {
         for j in 0..16 {
             codes[j] = (self.qs[j] & 15) as i8 - 8;
@@ -45,7 +45,7 @@ impl Block for Q4_0 {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 1], _wb: &mut [f32; 1]) {
         wa[0] = f16_le(self.d);
     }
@@ -67,7 +67,7 @@ impl Block for Q4_1 {
     type Codes = [i8; 32];
     type Scales = [f32; 1];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 32]) {
         for j in 0..16 {
             codes[j] = (self.qs[j] & 15) as i8;
@@ -75,7 +75,7 @@ impl Block for Q4_1 {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 1], wb: &mut [f32; 1]) {
         wa[0] = f16_le(self.d);
         wb[0] = f16_le(self.m);

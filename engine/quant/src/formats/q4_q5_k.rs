@@ -35,7 +35,7 @@ pub struct Q5K {
 }
 
 /// `wa = f32(d * sc)`, `wb = -f32(dmin * mn)`.
-#[inline]
+#[inline(always)]
 fn six_bit_scales(d: [u8; 2], dmin: [u8; 2], s: &[u8; 12], wa: &mut [f32; 8], wb: &mut [f32; 8]) {
     let (d, dmin) = (f16_le(d), f16_le(dmin));
     for g in 0..4 {
@@ -53,7 +53,7 @@ impl Block for Q4K {
     type Codes = [i8; 256];
     type Scales = [f32; 8];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 256]) {
         for (codes, qs) in codes.as_chunks_mut::<64>().0.iter_mut().zip(&self.qs) {
             for l in 0..32 {
@@ -63,7 +63,7 @@ impl Block for Q4K {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 8], wb: &mut [f32; 8]) {
         six_bit_scales(self.d, self.dmin, &self.scales, wa, wb);
     }
@@ -76,7 +76,7 @@ impl Block for Q5K {
     type Codes = [i8; 256];
     type Scales = [f32; 8];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 256]) {
         for (p, (codes, qs)) in codes.as_chunks_mut::<64>().0.iter_mut().zip(&self.qs).enumerate() {
             for l in 0..32 {
@@ -86,7 +86,7 @@ impl Block for Q5K {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 8], wb: &mut [f32; 8]) {
         six_bit_scales(self.d, self.dmin, &self.scales, wa, wb);
     }

@@ -38,7 +38,7 @@ const ONES: u64 = 0x0101_0101_0101_0101;
 
 /// The codes 0..=31 of 32 elements, eight bytes at a time in one word: baseline x86-64 has no shift per byte, and masks
 /// per byte came out four times slower.
-#[inline]
+#[inline(always)]
 fn unpack(qs: &[u8; 16], qh: [u8; 4], codes: &mut [i8; 32]) {
     const NIBBLES: u64 = 0x0F * ONES;
     let (low, high) = codes.split_at_mut(16);
@@ -51,7 +51,7 @@ fn unpack(qs: &[u8; 16], qh: [u8; 4], codes: &mut [i8; 32]) {
 }
 
 /// Bit j of `plane` as bit 4 of byte j.
-#[inline]
+#[inline(always)]
 fn fifth_bits(plane: u8) -> u64 {
     // A copy in every byte, of which byte j keeps bit j; adding 127 carries any bit into bit 7.
     let kept = (u64::from(plane) * ONES) & 0x8040_2010_0804_0201;
@@ -72,7 +72,7 @@ impl Block for Q5_0 {
     type Codes = [i8; 32];
     type Scales = [f32; 1];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 32]) {
         unpack(&self.qs, self.qh, codes);
         for code in codes {
@@ -80,7 +80,7 @@ impl Block for Q5_0 {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 1], _wb: &mut [f32; 1]) {
         wa[0] = f16_le(self.d);
     }
@@ -102,12 +102,12 @@ impl Block for Q5_1 {
     type Codes = [i8; 32];
     type Scales = [f32; 1];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 32]) {
         unpack(&self.qs, self.qh, codes);
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 1], wb: &mut [f32; 1]) {
         wa[0] = f16_le(self.d);
         wb[0] = f16_le(self.m);

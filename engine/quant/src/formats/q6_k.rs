@@ -25,7 +25,7 @@ impl Block for Q6K {
     type Codes = [i8; 256];
     type Scales = [f32; 16];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 256]) {
         for ((half, ql), qh) in codes.as_chunks_mut::<128>().0.iter_mut().zip(&self.ql).zip(&self.qh) {
             for k in 0..2 {
@@ -37,7 +37,7 @@ impl Block for Q6K {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 16], _wb: &mut [f32; 16]) {
         let d = f16_le(self.d);
         for (wa, &scale) in wa.iter_mut().zip(&self.scales) {

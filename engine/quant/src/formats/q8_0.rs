@@ -25,12 +25,12 @@ impl Block for Q8_0 {
     type Codes = [i8; 32];
     type Scales = [f32; 1];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 32]) {
         *codes = self.qs;
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 1], _wb: &mut [f32; 1]) {
         wa[0] = f16_le(self.d);
     }

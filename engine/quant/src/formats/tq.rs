@@ -42,7 +42,7 @@ impl Block for Tq1_0 {
     type Codes = [i8; 256];
     type Scales = [f32; 1];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 256]) {
         let (head, rest) = codes.split_at_mut(160);
         let (tail, last) = rest.split_at_mut(80);
@@ -51,7 +51,7 @@ impl Block for Tq1_0 {
         unpack(&self.qh, last);
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 1], _wb: &mut [f32; 1]) {
         wa[0] = f16_le(self.d);
     }
@@ -71,7 +71,7 @@ impl Block for Tq2_0 {
     type Codes = [i8; 256];
     type Scales = [f32; 1];
 
-    #[inline]
+    #[inline(always)]
     fn codes(&self, codes: &mut [i8; 256]) {
         for (half, qs) in codes.as_chunks_mut::<128>().0.iter_mut().zip(&self.qs) {
             for (k, quarter) in half.as_chunks_mut::<32>().0.iter_mut().enumerate() {
@@ -82,7 +82,7 @@ impl Block for Tq2_0 {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scales(&self, wa: &mut [f32; 1], _wb: &mut [f32; 1]) {
         wa[0] = f16_le(self.d);
     }

@@ -16,7 +16,7 @@ use crate::dot::{GROUP, unpack};
 /// To be called only where the machine has the instructions.
 pub(super) const VERSION: Version = Version {
     // SAFETY: `rows` takes this version only for `Isa::Avx512`, which was detected on this machine.
-    unpack: |format: &Format, bytes: &[u8], row: &mut UnpackedRow| unsafe { unpack::avx512(format, bytes, row) },
+    unpack: |format: &Format, bytes: &[u8], row: &mut UnpackedRow| unsafe { unpack::avx2(format, bytes, row) },
     // SAFETY: as above.
     turn: |codes, runs| unsafe { turn(codes, runs) },
     // SAFETY: as above.
