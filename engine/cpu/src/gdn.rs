@@ -186,8 +186,8 @@ impl<'a> Qkv<'a> {
     }
 }
 
-/// Row by row on top of the base state, which stays as it was: the rows are logged, and those that are accepted are
-/// replayed into the base by the next use.
+/// Row by row on top of the base state, into which the rows accepted of the last round are folded on the way. The rows
+/// of this round are logged; the base stays as it was before them.
 fn recurrent(model: &Model, layer: &mut GdnLayer, y: &[f32], gates: &Gates, o: &mut [f32]) {
     let hp = &model.hp;
     let dim = hp.gdn.head_dim;
@@ -197,48 +197,47 @@ fn recurrent(model: &Model, layer: &mut GdnLayer, y: &[f32], gates: &Gates, o: &
     let pending = layer.take_accepted();
 
     // One work item per head: its state, its outputs and its update vectors.
-    let mut items: Vec<HeadWork<'_>> = layer
-        .s
-        .chunks_exact_mut(dim * dim)
-        .map(|s| HeadWork { s, o: vec![0.0; n * dim], delta: vec![0.0; n * dim] })
-        .collect();
-    let bytes = heads * dim * dim * size_of::<f32>();
+    let mut results = vec![0.0; 2 * heads * n * dim];
+    let mut items: Vec<(&mut [f32], &mut [f32])> =
+        layer.s.chunks_exact_mut(dim * dim).zip(results.chunks_exact_mut(2 * n * dim)).collect();
+    let bytes = 2 * n * heads * dim * dim * size_of::<f32>();
     model.pool.split(&mut items, 1, bytes, |first, items| {
         let mut scratch = vec![0.0; if n > 1 { dim * dim } else { 0 }];
-        for (i, item) in items.iter_mut().enumerate() {
+        for (i, (base, results)) in items.iter_mut().enumerate() {
+            let (o, delta) = results.split_at_mut(n * dim);
             let head = first + i;
-            replay(item.s, &pending, head, hp);
-            let (o, delta) = (&mut item.o[..], &mut item.delta[..]);
-            simd::run(HeadRows { qkv, gates, head, base: item.s, scratch: &mut scratch, o, delta });
+            simd::run(HeadRows { qkv, gates, head, pending: &pending, base, scratch: &mut scratch, o, delta });
         }
     });
-    let outputs: Vec<(Vec<f32>, Vec<f32>)> = items.into_iter().map(|item| (item.o, item.delta)).collect();
-    for (head, (out, _)) in outputs.iter().enumerate() {
-        for (t, out) in out.chunks_exact(dim).enumerate() {
-            o[(t * heads + head) * dim..][..dim].copy_from_slice(out);
-        }
-    }
-    layer.rows = (0..n)
+    drop(items);
+    let mut log: Vec<GdnRow> = (0..n)
         .map(|t| GdnRow {
             decay: (0..heads).map(|h| exp(gates.at(t, h).0)).collect(),
             k: qkv.y[t * qkv.channels + qkv.key_heads * dim..][..qkv.key_heads * dim].to_vec(),
-            delta: outputs.iter().flat_map(|(_, delta)| &delta[t * dim..(t + 1) * dim]).copied().collect(),
+            delta: Vec::with_capacity(heads * dim),
         })
         .collect();
+    for (head, results) in results.chunks_exact(2 * n * dim).enumerate() {
+        let (out, delta) = results.split_at(n * dim);
+        for (t, (out, delta)) in out.chunks_exact(dim).zip(delta.chunks_exact(dim)).enumerate() {
+            o[(t * heads + head) * dim..][..dim].copy_from_slice(out);
+            log[t].delta.extend_from_slice(delta);
+        }
+    }
+    layer.rows = log;
 }
 
-struct HeadWork<'a> {
-    s: &'a mut [f32],
-    o: Vec<f32>,
-    delta: Vec<f32>,
-}
-
-/// The recurrence of one value head over the rows of a round. Only rows before the last need a state to be written.
+/// The recurrence of one value head over the rows of a round: one pass over the state a row.
+///
+/// With `D = e^g S` the decayed state, a row's update vector is `delta = beta (v - D^T k)` and its output
+/// `(D + k delta^T)^T q = D^T q + (k . q) delta`, so both come from one pass; the pass also applies the updates before the
+/// row: those accepted of the last round to the base, the row before to a copy.
 struct HeadRows<'a> {
     qkv: Qkv<'a>,
     gates: &'a Gates,
     head: usize,
-    base: &'a [f32],
+    pending: &'a [GdnRow],
+    base: &'a mut [f32],
     scratch: &'a mut [f32],
     o: &'a mut [f32],
     delta: &'a mut [f32],
@@ -248,70 +247,120 @@ impl Kernel for HeadRows<'_> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
-        let Self { qkv, gates, head, base, scratch, o, delta } = self;
+        let Self { qkv, gates, head, pending, base, scratch, o, delta } = self;
         let dim = qkv.dim;
         // Tiled pairing: h / 3 reads as fluent garbage.
         let key_head = head % qkv.key_heads;
-        let n = qkv.rows();
-        for (t, (o, delta)) in o.chunks_exact_mut(dim).zip(delta.chunks_exact_mut(dim)).enumerate() {
+        for t in 0..qkv.rows() {
             let (g, beta) = gates.at(t, head);
             let (q, k, v) = (qkv.q(t, key_head), qkv.k(t, key_head), qkv.v(t, head));
-            let decay = exp(g);
-            let s = if t == 0 { base } else { &scratch[..] };
-            // delta = beta * (v - S^T k) on the decayed S.
-            delta.fill(0.0);
-            for (row, k) in s.chunks_exact(dim).zip(k) {
-                for (s, acc) in row.iter().zip(delta.iter_mut()) {
-                    *acc = k.mul_add(*s * decay, *acc);
+            let read = Read { decay: exp(g), k, q };
+            let (before, rest) = delta.split_at_mut(t * dim);
+            let (delta, o) = (&mut rest[..dim], &mut o[t * dim..(t + 1) * dim]);
+            match t {
+                0 => {
+                    // All but the last accepted row have a pass of their own; there are seldom any.
+                    let (last, earlier) = match pending.split_last() {
+                        Some((last, earlier)) => (Some(Update::logged(last, head, key_head, dim)), earlier),
+                        None => (None, pending),
+                    };
+                    for row in earlier {
+                        Update::logged(row, head, key_head, dim).apply(base);
+                    }
+                    match last {
+                        Some(update) => pass(base, |s, row| update.row(s, row), read, delta, o),
+                        None => pass(base, |_, _| (), read, delta, o),
+                    }
+                }
+                _ => {
+                    let (g, _) = gates.at(t - 1, head);
+                    let update =
+                        Update { decay: exp(g), k: qkv.k(t - 1, key_head), delta: &before[(t - 1) * dim..t * dim] };
+                    if t == 1 {
+                        scratch.copy_from_slice(base);
+                    }
+                    pass(scratch, |s, row| update.row(s, row), read, delta, o);
                 }
             }
             for (d, v) in delta.iter_mut().zip(v) {
                 *d = beta * (v - *d);
             }
-            // S = decayed S + k delta^T, and o = S^T q.
-            o.fill(0.0);
-            if t + 1 == n {
-                for ((row, k), q) in s.chunks_exact(dim).zip(k).zip(q) {
-                    for ((s, d), acc) in row.iter().zip(delta.iter()).zip(o.iter_mut()) {
-                        *acc = q.mul_add(k.mul_add(*d, *s * decay), *acc);
-                    }
-                }
-            } else {
-                if t == 0 {
-                    scratch.copy_from_slice(base);
-                }
-                for ((row, k), q) in scratch.chunks_exact_mut(dim).zip(k).zip(q) {
-                    for ((s, d), acc) in row.iter_mut().zip(delta.iter()).zip(o.iter_mut()) {
-                        *s = k.mul_add(*d, *s * decay);
-                        *acc = q.mul_add(*s, *acc);
-                    }
-                }
-            }
+            axpy(o, dot_inline(k, q), delta);
         }
     }
 }
 
-/// Applies logged updates to one head's `S`: the same operations in the same order as the rows that were logged.
+/// What a pass multiplies the decayed state with.
+#[derive(Clone, Copy)]
+struct Read<'a> {
+    decay: f32,
+    k: &'a [f32],
+    q: &'a [f32],
+}
+
+/// `from_k = D^T k` and `from_q = D^T q` with `D = decay * S`, key rows ascending, after `update` was applied to each
+/// piece of a row of `S`.
+#[inline(always)]
+fn pass(s: &mut [f32], update: impl Fn(&mut [f32], usize), read: Read<'_>, from_k: &mut [f32], from_q: &mut [f32]) {
+    let dim = from_k.len();
+    from_k.fill(0.0);
+    from_q.fill(0.0);
+    for (i, row) in s.chunks_exact_mut(dim).enumerate() {
+        update(row, i);
+        let (k, q) = (read.k[i], read.q[i]);
+        for ((s, from_k), from_q) in row.iter().zip(from_k.iter_mut()).zip(from_q.iter_mut()) {
+            let decayed = *s * read.decay;
+            *from_k = k.mul_add(decayed, *from_k);
+            *from_q = q.mul_add(decayed, *from_q);
+        }
+    }
+}
+
+/// One row's update of `S`: `S = decay S + k delta^T`.
+#[derive(Clone, Copy)]
+struct Update<'a> {
+    decay: f32,
+    k: &'a [f32],
+    delta: &'a [f32],
+}
+
+impl<'a> Update<'a> {
+    #[inline(always)]
+    fn logged(row: &'a GdnRow, head: usize, key_head: usize, dim: usize) -> Self {
+        let k = &row.k[key_head * dim..(key_head + 1) * dim];
+        Self { decay: row.decay[head], k, delta: &row.delta[head * dim..(head + 1) * dim] }
+    }
+
+    /// Key row `i` of `S`.
+    #[inline(always)]
+    fn row(&self, s: &mut [f32], i: usize) {
+        let k = self.k[i];
+        for (s, d) in s.iter_mut().zip(self.delta) {
+            *s = k.mul_add(*d, *s * self.decay);
+        }
+    }
+
+    #[inline(always)]
+    fn apply(&self, s: &mut [f32]) {
+        for (i, row) in s.chunks_exact_mut(self.delta.len()).enumerate() {
+            self.row(row, i);
+        }
+    }
+}
+
+/// Applies logged updates to one head's `S`: the same operations in the same order as the next round's.
 pub(crate) fn replay(s: &mut [f32], rows: &[GdnRow], head: usize, hp: &Hyperparams) {
-    struct Replay<'a>(&'a mut [f32], f32, &'a [f32], &'a [f32]);
+    struct Replay<'a>(&'a mut [f32], Update<'a>);
     impl Kernel for Replay<'_> {
         type Out = ();
         #[inline(always)]
         fn run(self) {
-            let Replay(s, decay, k, delta) = self;
-            for (row, k) in s.chunks_exact_mut(delta.len()).zip(k) {
-                for (s, d) in row.iter_mut().zip(delta) {
-                    *s = k.mul_add(*d, *s * decay);
-                }
-            }
+            self.1.apply(self.0);
         }
     }
-    let dim = hp.gdn.head_dim;
     let key_head = head % hp.gdn.key_heads;
     for row in rows {
-        let k = &row.k[key_head * dim..(key_head + 1) * dim];
-        let delta = &row.delta[head * dim..(head + 1) * dim];
-        simd::run(Replay(s, row.decay[head], k, delta));
+        simd::run(Replay(s, Update::logged(row, head, key_head, hp.gdn.head_dim)));
     }
 }
 
@@ -375,44 +424,64 @@ impl Kernel for Chunk<'_> {
             total += gates.at(t, head).0;
             cumulative.push(total);
         }
-        let mut from_state = vec![0.0; n * dim];
-        small_gemm(&k, dim, s, dim, &mut from_state);
+        // fade[i, j] = e^{G_i - G_j} for j <= i, which is at most 1.
+        let mut fade = vec![0.0; n * n];
+        for (i, fade) in fade.chunks_exact_mut(n).enumerate() {
+            for (fade, earlier) in fade[..=i].iter_mut().zip(&cumulative) {
+                *fade = exp(cumulative[i] - earlier);
+            }
+        }
+        let mut k_turned = vec![0.0; dim * n];
+        for (i, k) in k.chunks_exact(dim).enumerate() {
+            for (turned, k) in k_turned.chunks_exact_mut(n).zip(k) {
+                turned[i] = *k;
+            }
+        }
+        // [i, j]: k_i . k_j, then q_i . k_j.
+        let mut scores = vec![0.0; n * n];
+        small_gemm(&k, dim, &k_turned, n, &mut scores);
         let mut delta = vec![0.0; n * dim];
+        small_gemm(&k, dim, s, dim, &mut delta);
+        let mut earlier_part = vec![0.0; dim];
         for i in 0..n {
             let beta = gates.at(rows.start + i, head).1;
-            let decay = exp(cumulative[i]);
             let (done, rest) = delta.split_at_mut(i * dim);
             let row = &mut rest[..dim];
-            let v = qkv.v(rows.start + i, head);
-            for ((d, v), old) in row.iter_mut().zip(v).zip(&from_state[i * dim..]) {
-                *d = beta * (v - decay * old);
+            let weights = &mut scores[i * n..][..i];
+            for (weight, fade) in weights.iter_mut().zip(&fade[i * n..]) {
+                *weight *= beta * fade;
             }
-            for (j, earlier) in done.chunks_exact(dim).enumerate() {
-                let a = beta * dot_inline(&k[i * dim..(i + 1) * dim], &k[j * dim..(j + 1) * dim]);
-                axpy(row, -(a * exp(cumulative[i] - cumulative[j])), earlier);
-            }
-        }
-        small_gemm(&q, dim, s, dim, o);
-        for (i, o) in o.chunks_exact_mut(dim).enumerate() {
+            small_gemm(weights, i, done, dim, &mut earlier_part);
             let decay = exp(cumulative[i]);
-            for v in o.iter_mut() {
-                *v *= decay;
-            }
-            for (j, d) in delta.chunks_exact(dim).take(i + 1).enumerate() {
-                let score = dot_inline(&q[i * dim..(i + 1) * dim], &k[j * dim..(j + 1) * dim]);
-                axpy(o, score * exp(cumulative[i] - cumulative[j]), d);
+            let v = qkv.v(rows.start + i, head);
+            for ((d, v), earlier) in row.iter_mut().zip(v).zip(&earlier_part) {
+                *d = beta * (v - decay * *d) - earlier;
             }
         }
-        let last = cumulative[n - 1];
-        let decay = exp(last);
-        for v in s.iter_mut() {
-            *v *= decay;
-        }
-        for (j, d) in delta.chunks_exact(dim).enumerate() {
-            let fade = exp(last - cumulative[j]);
-            for (row, k) in s.chunks_exact_mut(dim).zip(&k[j * dim..(j + 1) * dim]) {
-                axpy(row, k * fade, d);
+        small_gemm(&q, dim, &k_turned, n, &mut scores);
+        small_gemm(&q, dim, s, dim, o);
+        for i in 0..n {
+            let weights = &mut scores[i * n..][..i + 1];
+            for (weight, fade) in weights.iter_mut().zip(&fade[i * n..]) {
+                *weight *= fade;
             }
+            small_gemm(weights, i + 1, &delta[..(i + 1) * dim], dim, &mut earlier_part);
+            let decay = exp(cumulative[i]);
+            for (o, part) in o[i * dim..(i + 1) * dim].iter_mut().zip(&earlier_part) {
+                *o = decay.mul_add(*o, *part);
+            }
+        }
+        // S = e^{G_n} S + sum_j e^{G_n - G_j} k_j delta_j^T.
+        for turned in k_turned.chunks_exact_mut(n) {
+            for (k, fade) in turned.iter_mut().zip(&fade[(n - 1) * n..]) {
+                *k *= fade;
+            }
+        }
+        let mut update = vec![0.0; dim * dim];
+        small_gemm(&k_turned, n, &delta, dim, &mut update);
+        let decay = exp(cumulative[n - 1]);
+        for (s, update) in s.iter_mut().zip(update) {
+            *s = decay.mul_add(*s, update);
         }
     }
 }
@@ -450,9 +519,11 @@ mod tests {
     fn recurrent_rows(y: &[f32], gates: &Gates, s: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let n = y.len() / CHANNELS;
         let (mut o, mut delta) = (vec![f32::NAN; n * DIM], vec![f32::NAN; n * DIM]);
-        let mut scratch = vec![f32::NAN; DIM * DIM];
+        let (mut base, mut scratch) = (s.to_vec(), vec![f32::NAN; DIM * DIM]);
         let (o_out, delta_out) = (&mut o[..], &mut delta[..]);
-        HeadRows { qkv: qkv(y), gates, head: 0, base: s, scratch: &mut scratch, o: o_out, delta: delta_out }.run();
+        let (base_out, scratch) = (&mut base[..], &mut scratch[..]);
+        HeadRows { qkv: qkv(y), gates, head: 0, pending: &[], base: base_out, scratch, o: o_out, delta: delta_out }.run();
+        assert_eq!(base, s, "a round changed the state it stands on");
         (o, delta)
     }
 

@@ -177,26 +177,83 @@ pub(crate) fn rms_norm(pool: &Pool, x: &mut [f32], gain: &[f32], group: usize, e
 /// same bits whatever `n` is. Overwrites `c`.
 #[inline(always)]
 pub(crate) fn small_gemm(a: &[f32], k: usize, b: &[f32], m: usize, c: &mut [f32]) {
-    const TILE: usize = 32;
-    for (a_row, c_row) in a.chunks_exact(k).zip(c.chunks_exact_mut(m)) {
-        let mut start = 0;
-        while start + TILE <= m {
-            let mut acc = [0.0f32; TILE];
-            for (s, b_row) in a_row.iter().zip(b.chunks_exact(m)) {
-                let (tile, _) = b_row[start..].as_chunks::<TILE>();
-                for j in 0..TILE {
-                    acc[j] = s.mul_add(tile[0][j], acc[j]);
-                }
+    const ROWS: usize = 4;
+    if k == 0 {
+        return c.fill(0.0);
+    }
+    let whole = a.len() / k / ROWS * ROWS;
+    let (a_tiles, a_rest) = a.split_at(whole * k);
+    let (c_tiles, c_rest) = c.split_at_mut(whole * m);
+    for (a, c) in a_tiles.chunks_exact(ROWS * k).zip(c_tiles.chunks_exact_mut(ROWS * m)) {
+        gemm_four_rows(a, k, b, m, c);
+    }
+    for (a, c) in a_rest.chunks_exact(k).zip(c_rest.chunks_exact_mut(m)) {
+        gemm_row(a, b, m, c);
+    }
+}
+
+/// One row of [`small_gemm`]: as many columns at once as make enough independent sums.
+#[inline(always)]
+fn gemm_row(a: &[f32], b: &[f32], m: usize, c: &mut [f32]) {
+    const TILE: usize = 4 * LANES;
+    let whole = m - m % TILE;
+    for start in (0..whole).step_by(TILE) {
+        let mut acc = [0.0f32; TILE];
+        for (s, b) in a.iter().zip(b.chunks_exact(m)) {
+            let b: &[f32; TILE] = b[start..].first_chunk().unwrap_or(&[0.0; TILE]);
+            for j in 0..TILE {
+                acc[j] = s.mul_add(b[j], acc[j]);
             }
-            c_row[start..start + TILE].copy_from_slice(&acc);
-            start += TILE;
         }
-        c_row[start..].fill(0.0);
-        if start < m {
-            for (s, b_row) in a_row.iter().zip(b.chunks_exact(m)) {
-                axpy(&mut c_row[start..], *s, &b_row[start..]);
-            }
+        c[start..start + TILE].copy_from_slice(&acc);
+    }
+    gemm_columns(a, b, m, whole, c);
+}
+
+/// Four rows of [`small_gemm`], `b` read once for all.
+#[inline(always)]
+fn gemm_four_rows(a: &[f32], k: usize, b: &[f32], m: usize, c: &mut [f32]) {
+    let row = |i| &a[i * k..(i + 1) * k];
+    let (a0, a1, a2, a3) = (row(0), row(1), row(2), row(3));
+    let whole = m - m % LANES;
+    for start in (0..whole).step_by(LANES) {
+        // Four arrays and not one of four: that would live in memory.
+        let mut acc = ([0.0; LANES], [0.0; LANES], [0.0; LANES], [0.0; LANES]);
+        for ((((b, a0), a1), a2), a3) in b.chunks_exact(m).zip(a0).zip(a1).zip(a2).zip(a3) {
+            let b = lanes(b, start);
+            fold_scaled(&mut acc.0, *a0, b);
+            fold_scaled(&mut acc.1, *a1, b);
+            fold_scaled(&mut acc.2, *a2, b);
+            fold_scaled(&mut acc.3, *a3, b);
         }
+        for (i, acc) in [acc.0, acc.1, acc.2, acc.3].iter().enumerate() {
+            c[i * m + start..][..LANES].copy_from_slice(acc);
+        }
+    }
+    for (i, c) in c.chunks_exact_mut(m).enumerate() {
+        gemm_columns(row(i), b, m, whole, c);
+    }
+}
+
+/// Columns `start..` of one row of [`small_gemm`].
+#[inline(always)]
+fn gemm_columns(a: &[f32], b: &[f32], m: usize, start: usize, c: &mut [f32]) {
+    c[start..].fill(0.0);
+    for (s, b) in a.iter().zip(b.chunks_exact(m)) {
+        axpy(&mut c[start..], *s, &b[start..]);
+    }
+}
+
+/// `values[at..at + LANES]`.
+#[inline(always)]
+pub(crate) fn lanes(values: &[f32], at: usize) -> &[f32; LANES] {
+    values[at..].first_chunk().unwrap_or(&[0.0; LANES])
+}
+
+#[inline(always)]
+fn fold_scaled(acc: &mut [f32; LANES], s: f32, x: &[f32; LANES]) {
+    for j in 0..LANES {
+        acc[j] = s.mul_add(x[j], acc[j]);
     }
 }
 

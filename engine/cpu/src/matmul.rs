@@ -14,7 +14,7 @@ use cudafast_quant::{ActRows, Kind};
 use crate::Precision;
 use crate::dot::{self, Product, Scratch, panel};
 use crate::isa::Isa;
-use crate::math::{LANES, tree};
+use crate::math::{LANES, dot_inline, lanes, tree};
 use crate::model::Phase;
 use crate::pool::Pool;
 use crate::simd::{self, Kernel};
@@ -233,27 +233,37 @@ struct PlainRow<'a, 'b> {
 }
 
 impl PlainRow<'_, '_> {
-    /// Rows `t..t + N`, the weights read once for all.
+    /// Rows `t..t + 4`, the weights read once for all.
     #[inline(always)]
-    fn tile<const N: usize>(&self, t: usize) {
-        let rows: [&[f32]; N] = std::array::from_fn(|i| self.x.row(self.pick.get(t + i)));
-        let bodies = rows.map(|x| x.as_chunks::<LANES>().0);
-        let (body, tail) = self.w.as_chunks::<LANES>();
-        let mut acc = [[0.0f32; LANES]; N];
-        for (c, w) in body.iter().enumerate() {
-            for (acc, x) in acc.iter_mut().zip(&bodies) {
-                let x = &x[c];
-                for j in 0..LANES {
-                    acc[j] = w[j].mul_add(x[j], acc[j]);
-                }
-            }
+    fn four(&self, t: usize) {
+        let cols = self.w.len();
+        let row = |i| &self.x.row(self.pick.get(t + i))[..cols];
+        let (a, b, c, d) = (row(0), row(1), row(2), row(3));
+        let mut acc = ([0.0; LANES], [0.0; LANES], [0.0; LANES], [0.0; LANES]);
+        let whole = cols - cols % LANES;
+        let mut at = 0;
+        while at < whole {
+            let w = lanes(self.w, at);
+            fold(&mut acc.0, w, lanes(a, at));
+            fold(&mut acc.1, w, lanes(b, at));
+            fold(&mut acc.2, w, lanes(c, at));
+            fold(&mut acc.3, w, lanes(d, at));
+            at += LANES;
         }
-        for (i, (acc, x)) in acc.iter_mut().zip(rows).enumerate() {
-            for (j, (w, x)) in tail.iter().zip(&x[body.len() * LANES..]).enumerate() {
-                acc[j] = w.mul_add(*x, acc[j]);
+        let rows = [(acc.0, a), (acc.1, b), (acc.2, c), (acc.3, d)];
+        for (i, (mut acc, x)) in rows.into_iter().enumerate() {
+            for ((acc, w), x) in acc.iter_mut().zip(&self.w[whole..]).zip(&x[whole..]) {
+                *acc = w.mul_add(*x, *acc);
             }
-            self.sink.put(t + i, self.r, &[tree(*acc)]);
+            self.sink.put(t + i, self.r, &[tree(acc)]);
         }
+    }
+}
+
+#[inline(always)]
+fn fold(acc: &mut [f32; LANES], w: &[f32; LANES], x: &[f32; LANES]) {
+    for j in 0..LANES {
+        acc[j] = w[j].mul_add(x[j], acc[j]);
     }
 }
 
@@ -263,11 +273,11 @@ impl Kernel for PlainRow<'_, '_> {
     fn run(self) {
         let mut t = 0;
         while t + 4 <= self.pick.len() {
-            self.tile::<4>(t);
+            self.four(t);
             t += 4;
         }
         for t in t..self.pick.len() {
-            self.tile::<1>(t);
+            self.sink.put(t, self.r, &[dot_inline(self.w, self.x.row(self.pick.get(t)))]);
         }
     }
 }

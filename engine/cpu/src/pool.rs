@@ -28,8 +28,9 @@ const MIN_TASK_BYTES: usize = 24 * 1024;
 /// Looks at the ticket before a worker sleeps: some tens of microseconds.
 const SPINS: u32 = 4_000;
 
-/// Looks at the ticket between two yields, so that more threads than cores do not hold each other up.
-const SPINS_PER_YIELD: u32 = 256;
+/// Looks at the end of an operation between two yields of its caller: with more threads than cores the last task may be
+/// waiting for this very core.
+const SPINS_PER_YIELD: u32 = 1_000;
 
 /// What the threads share.
 struct Shared {
@@ -104,7 +105,7 @@ impl Shared {
             while !self.has_work() {
                 spins += 1;
                 if spins < SPINS {
-                    pause(spins);
+                    std::hint::spin_loop();
                     continue;
                 }
                 // Announce, look once more, sleep: a caller publishes its tickets before it looks for sleepers.
@@ -127,10 +128,6 @@ impl Shared {
             }
         }
     }
-}
-
-fn pause(spins: u32) {
-    if spins.is_multiple_of(SPINS_PER_YIELD) { thread::yield_now() } else { std::hint::spin_loop() }
 }
 
 impl Pool {
@@ -192,10 +189,10 @@ impl Pool {
         shared.tickets.store(operation << 32 | u64::from(count), Ordering::SeqCst);
         shared.wake(tasks - 1);
         shared.work();
-        let mut spins = 0;
+        let mut spins = 0_u32;
         while shared.finished.load(Ordering::Acquire) < tasks {
             spins += 1;
-            pause(spins);
+            if u32::is_multiple_of(spins, SPINS_PER_YIELD) { thread::yield_now() } else { std::hint::spin_loop() }
         }
         if let Some(panic) = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
             resume_unwind(panic);

@@ -38,6 +38,7 @@ const TILE: usize = 4;
 pub(crate) struct Scratch {
     unpacked: [UnpackedRow; TILE],
     panel: panel::Panel,
+    half_sums: Vec<i32>,
 }
 
 /// What one call computes: the products of weight rows `outputs` and the picked activation rows.

@@ -13,7 +13,7 @@ mod avx512;
 use std::ops::Range;
 
 use cudafast_quant::blocks::Q8_0;
-use cudafast_quant::{ActRow, Block, UnpackedRow, f16_to_f32};
+use cudafast_quant::{ActRow, Block, Kind, UnpackedRow, f16_to_f32};
 
 use super::{GROUP, Product, Scratch};
 use crate::isa::Isa;
@@ -85,27 +85,29 @@ pub(crate) fn rows(isa: Isa, p: Product<'_>, outputs: Range<usize>, scratch: &mu
         Isa::Avx2 => avx2::VERSION,
         _ => PORTABLE,
     };
-    let panel = &mut scratch.panel;
+    let Scratch { panel, half_sums, .. } = scratch;
+    // Taken once for all panels.
+    let halves = matches!(p.w.format.kind, Kind::Block { sub: 16, .. });
+    half_sums.clear();
+    if halves {
+        for t in 0..p.pick.len() {
+            half_sums.extend(p.x.row(p.pick.get(t)).q.as_chunks::<16>().0.iter().map(sum));
+        }
+    }
+    let sums = if halves { p.w.cols / 16 } else { 0 };
+    let mut acts = Vec::with_capacity(p.pick.len());
+    for t in 0..p.pick.len() {
+        acts.push(Act { row: p.x.row(p.pick.get(t)), half_sums: &half_sums[t * sums..(t + 1) * sums] });
+    }
+    let mut out = [[0.0; LANES]; MOST_ROWS];
     for first in outputs.clone().step_by(LANES) {
         let count = LANES.min(outputs.end - first);
         panel.fill(version, p, first..first + count);
-        let mut half_sums = Vec::new();
-        for t in (0..p.pick.len()).step_by(MOST_ROWS) {
-            let width = MOST_ROWS.min(p.pick.len() - t);
-            let row = |i: usize| p.x.row(p.pick.get(t + i));
-            half_sums.clear();
-            if panel.halves == 2 {
-                half_sums.extend((0..width).flat_map(|i| row(i).q.as_chunks::<16>().0).map(sum));
-            }
-            let sums = half_sums.len() / width;
-            let acts: [Act<'_>; MOST_ROWS] = std::array::from_fn(|i| {
-                let i = i.min(width - 1);
-                Act { row: row(i), half_sums: &half_sums[i * sums..(i + 1) * sums] }
-            });
-            let mut out = [[0.0; LANES]; MOST_ROWS];
-            (version.dot)(panel, &acts[..width], &mut out[..width]);
-            for (i, values) in out[..width].iter().enumerate() {
-                p.sink.put(t + i, first, &values[..count]);
+        for (i, acts) in acts.chunks(MOST_ROWS).enumerate() {
+            out.fill([0.0; LANES]);
+            (version.dot)(panel, acts, &mut out[..acts.len()]);
+            for (j, values) in out[..acts.len()].iter().enumerate() {
+                p.sink.put(i * MOST_ROWS + j, first, &values[..count]);
             }
         }
     }
@@ -127,8 +129,10 @@ impl Panel {
             self.wa.resize(groups, [0.0; LANES]);
             self.wb.clear();
             let blocks: [&[Q8_0]; LANES] = std::array::from_fn(|r| bytemuck::cast_slice(p.w.row(at(r))));
-            for (g, wa) in self.wa.iter_mut().enumerate() {
-                *wa = std::array::from_fn(|r| f16_to_f32(u16::from_le_bytes(blocks[r][g].d)));
+            for (r, blocks) in blocks.iter().enumerate() {
+                for (wa, block) in self.wa.iter_mut().zip(*blocks) {
+                    wa[r] = f16_to_f32(u16::from_le_bytes(block.d));
+                }
             }
             let start = std::array::from_fn(|r| &p.w.row(at(r))[size_of::<u16>()..]);
             return (version.turn)(&Codes { start, step: Q8_0::BYTES }, &mut self.codes);
