@@ -31,6 +31,11 @@ use std::process::ExitCode;
 
 use crate::args::{Command, Parsed, TraceCommand};
 
+/// A forward pass takes and drops some megabytes of rows for every operation: this allocator keeps their pages, where the
+/// system's gives them back and takes them again, a page fault each.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let command = match args::parse() {
         Parsed::Command(command) => command,

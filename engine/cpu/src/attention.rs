@@ -26,29 +26,37 @@ pub(crate) fn forward(
     let projections = [w.q.view(), w.k.view(), w.v.view(), w.index_q.view(), w.index_k.view()];
     let [query_gate, mut keys, values, mut index_q, index_raw] = project_all(&model.pool, projections, &operand);
 
-    // Per head: query channels, then gate channels.
-    let (mut queries, mut gates) = (Vec::with_capacity(n * at.heads * at.head_dim), Vec::new());
-    for head in query_gate.chunks_exact(2 * at.head_dim) {
-        queries.extend_from_slice(&head[..at.head_dim]);
-        gates.extend_from_slice(&head[at.head_dim..]);
-    }
-    math::rms_norm(&model.pool, &mut queries, w.q_norm.as_slice(), at.head_dim, hp.rms_eps);
-    math::rms_norm(&model.pool, &mut keys, w.k_norm.as_slice(), at.head_dim, hp.rms_eps);
-    math::rms_norm(&model.pool, &mut index_q, w.index_q_norm.as_slice(), ix.head_dim, hp.rms_eps);
-    for t in 0..n {
-        let angles = model.rope.angles(rows.position + t);
-        let heads = [
-            (&mut queries, at.heads, at.head_dim),
-            (&mut keys, at.kv_heads, at.head_dim),
-            (&mut index_q, ix.heads, ix.head_dim),
-        ];
-        for (values, heads, dim) in heads {
-            for head in values[t * heads * dim..(t + 1) * heads * dim].chunks_exact_mut(dim) {
-                angles.rotate(head);
+    // Per head: query channels, then gate channels. A row is rotated where it is copied: the angles are its own.
+    let width = at.heads * at.head_dim;
+    let (mut queries, mut gates) = (vec![0.0; n * width], vec![0.0; n * width]);
+    let (kv_width, index_width) = (at.kv_heads * at.head_dim, ix.heads * ix.head_dim);
+    let mut parts: Vec<_> = queries
+        .chunks_exact_mut(width)
+        .zip(gates.chunks_exact_mut(width))
+        .zip(keys.chunks_exact_mut(kv_width).zip(index_q.chunks_exact_mut(index_width)))
+        .collect();
+    let bytes = size_of_val(&query_gate[..]) * 4;
+    model.pool.split(&mut parts, 1, bytes, |first, parts| {
+        for (i, ((queries, gates), (keys, index_q))) in parts.iter_mut().enumerate() {
+            let row = &query_gate[(first + i) * 2 * width..][..2 * width];
+            let heads = queries.chunks_exact_mut(at.head_dim).zip(gates.chunks_exact_mut(at.head_dim));
+            for ((query, gate), head) in heads.zip(row.chunks_exact(2 * at.head_dim)) {
+                query.copy_from_slice(&head[..at.head_dim]);
+                gate.copy_from_slice(&head[at.head_dim..]);
+            }
+            let angles = model.rope.angles(rows.position + first + i);
+            let normed = [
+                (&mut **queries, w.q_norm.as_slice(), at.head_dim),
+                (&mut **keys, w.k_norm.as_slice(), at.head_dim),
+                (&mut **index_q, w.index_q_norm.as_slice(), ix.head_dim),
+            ];
+            for (values, gain, dim) in normed {
+                math::rms_norm_here(values, gain, dim, hp.rms_eps);
+                values.chunks_exact_mut(dim).for_each(|head| angles.rotate(head));
             }
         }
-    }
-    let kv_width = at.kv_heads * at.head_dim;
+    });
+    drop(parts);
     let layer = rows.layer;
     probe.value(layer, "attention.q", rows.position, at.heads * at.head_dim, &queries);
     probe.value(layer, "attention.gate", rows.position, at.heads * at.head_dim, &gates);
@@ -67,16 +75,19 @@ pub(crate) fn forward(
     }
 
     let kv = &*kv;
-    let selected: Vec<Selected> = (0..n)
-        .map(|t| {
-            select(
-                model,
-                &kv.index_pooled,
-                &index_q[t * ix.heads * ix.head_dim..][..ix.heads * ix.head_dim],
-                rows.position + t + 1,
-            )
-        })
-        .collect();
+    let mut selected: Vec<Selected> = (0..n).map(|_| Selected::Dense(0)).collect();
+    let scored = (rows.position + n) / ix.ratio * ix.head_dim * ix.heads;
+    let choose = |first: usize, selected: &mut [Selected]| {
+        for (i, selected) in selected.iter_mut().enumerate() {
+            let query = &index_q[(first + i) * index_width..][..index_width];
+            *selected = select(model, &kv.index_pooled, query, rows.position + first + i + 1);
+        }
+    };
+    match n {
+        // One row's scores are split instead.
+        1 => choose(0, &mut selected),
+        _ => model.pool.split(&mut selected, 1, n * scored * 2, choose),
+    }
     for (t, selected) in selected.iter().enumerate() {
         probe.selection(layer, rows.position + t, selected);
     }

@@ -25,8 +25,12 @@ pub(crate) fn read_inject(model: &Model, w: &HyperConnection, x: &[f32], phase: 
 }
 
 fn normed(model: &Model, w: &HyperRead, x: &[f32]) -> Vec<f32> {
-    let mut n = x.to_vec();
-    math::rms_norm(&model.pool, &mut n, w.norm.as_slice(), model.hp.hidden, model.hp.rms_eps);
+    let (hp, gain) = (&model.hp, w.norm.as_slice());
+    let mut n = vec![0.0; x.len()];
+    model.pool.split(&mut n, hp.wide(), 2 * size_of_val(x), |first, n| {
+        n.copy_from_slice(&x[first * hp.wide()..][..n.len()]);
+        math::rms_norm_here(n, gain, hp.hidden, hp.rms_eps);
+    });
     n
 }
 

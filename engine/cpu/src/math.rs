@@ -153,6 +153,12 @@ const ELEMENTWISE: usize = 2;
 /// RMS norm in place over groups of `group` channels, gain included (qwen4exp.md 2). `gain` covers one row or repeats
 /// every `gain.len()` channels.
 pub(crate) fn rms_norm(pool: &Pool, x: &mut [f32], gain: &[f32], group: usize, eps: f32) {
+    let bytes = size_of_val(x);
+    pool.split(x, gain.len(), bytes, |_, x| rms_norm_here(x, gain, group, eps));
+}
+
+/// [`rms_norm`] on the calling thread.
+pub(crate) fn rms_norm_here(x: &mut [f32], gain: &[f32], group: usize, eps: f32) {
     struct Rms<'a>(&'a mut [f32], &'a [f32], usize, f32);
     impl Kernel for Rms<'_> {
         type Out = ();
@@ -169,8 +175,7 @@ pub(crate) fn rms_norm(pool: &Pool, x: &mut [f32], gain: &[f32], group: usize, e
             }
         }
     }
-    let bytes = size_of_val(x);
-    pool.split(x, gain.len(), bytes, |_, x| simd::run(Rms(x, gain, group, eps)));
+    simd::run(Rms(x, gain, group, eps));
 }
 
 /// `c[i] = sum_k a[i, k] * b[k]` for `a: [n, k]`, `b: [k, m]`, `c: [n, m]`: k ascending, fused, so a row of `c` has the

@@ -32,7 +32,13 @@ pub(crate) fn forward(model: &Model, w: &MoeWeights, x: &[f32], rows: Rows, prob
         &operand,
     );
     probe.value(rows.layer, "moe.router", rows.position, moe.experts, &logits);
-    let routes: Vec<Route> = logits.chunks_exact(moe.experts).flat_map(|l| route(l, moe.used)).collect();
+    let mut routes = vec![Route { expert: 0, weight: 0.0 }; n * moe.used];
+    model.pool.split(&mut routes, moe.used, 4 * size_of_val(&logits[..]), |first, routes| {
+        let logits = logits[first * moe.experts / moe.used..].chunks_exact(moe.experts);
+        for (routes, logits) in routes.chunks_exact_mut(moe.used).zip(logits) {
+            routes.copy_from_slice(&route(logits, moe.used));
+        }
+    });
     for (t, routes) in routes.chunks_exact(moe.used).enumerate() {
         let ids: Vec<u32> = routes.iter().map(|r| r.expert).collect();
         probe.experts(rows.layer, rows.position + t, &ids);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use cudafast_cpu::{CpuOptions, HeadNorm, Precision};
+use cudafast_cpu::{CpuOptions, HeadNorm, Isa, Precision};
 
 use super::Synthetic;
 use crate::failure::Failure;
@@ -61,6 +61,10 @@ pub(crate) struct BackendArgs {
     /// How the draft head's input norm takes its mean square. Changes acceptance, never the text
     #[arg(long, default_value = "single", value_name = "MODE")]
     pub(crate) hnorm: Hnorm,
+    /// Use no wider instructions on the CPU than these: portable, dotprod, avx2 or avx512. Left out: the widest the machine
+    /// has. Changes speed, never a bit
+    #[arg(long, value_name = "SET")]
+    pub(crate) isa: Option<Isa>,
 }
 
 impl BackendArgs {
@@ -68,6 +72,9 @@ impl BackendArgs {
     pub(crate) fn cpu_options(&self, threads: usize) -> Result<CpuOptions, Failure> {
         if let Device::Cuda(card) = self.device {
             return Err(Failure::NoCuda { device: format!("cuda:{card}") });
+        }
+        if let Some(isa) = self.isa {
+            Isa::limit(isa);
         }
         Ok(CpuOptions {
             threads,

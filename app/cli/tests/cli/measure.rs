@@ -203,3 +203,28 @@ fn a_bench_that_cannot_be_measured_is_refused() {
     let nothing = cli.run(&["bench", "-p", "0", "-n", "0"]).ok();
     assert!(!nothing.out.contains('|'), "{nothing:?}");
 }
+
+/// Prefill, rounds of several rows and the draft head, every format of the embedded model among their weights.
+#[test]
+fn every_instruction_set_of_the_machine_gives_the_same_tokens_and_logprobs_to_the_last_bit() {
+    let cli = Cli::new();
+    let run = |isa: &str| {
+        let line = ["run", STORY, "-n", "6", "--depth", "2", "--logprobs", "3", "--json", "--isa", isa];
+        cli.run(&line)
+    };
+    let answer = |isa: &str| {
+        let json: serde_json::Value = serde_json::from_str(&run(isa).ok().out).unwrap();
+        (json["tokens"].clone(), json["logprobs"].clone(), json["rounds"].clone())
+    };
+    let portable = answer("portable");
+    assert_eq!(portable.1.as_array().map(Vec::len), Some(6));
+    for isa in ["dotprod", "avx2", "avx512"] {
+        let supported = isa.parse::<cudafast_cpu::Isa>().is_ok();
+        if supported {
+            assert_eq!(answer(isa), portable, "{isa}");
+        } else {
+            assert_eq!(run(isa).code, 2, "{isa}");
+        }
+    }
+    assert!(run("sse9").err.contains("portable, dotprod, avx2, avx512"));
+}

@@ -4,7 +4,7 @@ use std::arch::x86_64::{
     __m256, __m256i, _mm_add_ps, _mm_add_ss, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_movehl_ps,
     _mm_set1_ps, _mm_shuffle_ps, _mm256_abs_epi8, _mm256_add_ps, _mm256_broadcastss_ps, _mm256_castps256_ps128,
     _mm256_cvtepi32_ps, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
-    _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setr_m128, _mm256_setzero_ps,
+    _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_permute2f128_ps, _mm256_permutevar8x32_ps, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_m128, _mm256_shuffle_ps, _mm256_setzero_ps,
     _mm256_sign_epi8, _mm256_storeu_ps,
 };
 
@@ -14,7 +14,6 @@ use cudafast_quant::blocks::Q8_0;
 use cudafast_quant::{ActRow, Block, UnpackedRow};
 
 use super::{GROUP, OFFSET_LANES, Offsets, Product, Scratch, TILE, unpack};
-use crate::simd::Kernel;
 
 /// As [`super::rows`].
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -82,7 +81,10 @@ fn q8_0_tile<const N: usize>(blocks: &[Q8_0], columns: usize, a: ActRow<'_>, out
         }
         g += 2;
     }
-    trees(even, odd, out);
+    for j in 0..N {
+        even[j] = _mm256_add_ps(even[j], odd[j]);
+    }
+    trees(&even, out);
 }
 
 /// One group of `N` weight rows.
@@ -122,17 +124,22 @@ fn unpacked_tile<const N: usize>(p: Product<'_>, w: &UnpackedRow, r: usize, t: u
     }
     for (i, (value, a)) in out.iter_mut().zip(acts).enumerate() {
         if !w.wb.is_empty() {
-            *value += row_offsets(w, a);
+            *value += tree(offset_lanes(w, a));
         }
         p.sink.put(t + i, r, &[*value]);
     }
 }
 
-/// The offset term of one weight row and one activation row.
+/// The offset term of one weight row and one activation row, before its tree.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn row_offsets(w: &UnpackedRow, a: ActRow<'_>) -> f32 {
-    if w.halves == 1 { offsets(&w.wb, a) } else { Offsets { w, a }.run() }
+pub(super) fn offset_lanes(w: &UnpackedRow, a: ActRow<'_>) -> __m256 {
+    if w.halves == 1 {
+        return offsets(&w.wb, a);
+    }
+    let lanes = Offsets { w, a }.lanes();
+    // SAFETY: eight numbers are 32 bytes, what an unaligned load reads.
+    unsafe { _mm256_loadu_ps(lanes.as_ptr()) }
 }
 
 /// The scaled part of one weight row and `N` activation rows.
@@ -158,7 +165,10 @@ fn scaled<const HALVES: usize, const N: usize>(w: &UnpackedRow, acts: &[ActRow<'
         }
         g += 2;
     }
-    trees(even, odd, out);
+    for j in 0..N {
+        even[j] = _mm256_add_ps(even[j], odd[j]);
+    }
+    trees(&even, out);
 }
 
 /// One group of `N` activation rows.
@@ -185,13 +195,35 @@ unsafe fn unpacked_group<const HALVES: usize, const N: usize>(
     acc
 }
 
-/// The tree over both accumulators of each row: 8, 4, 2, 1.
+/// The tree 4, 2, 1 over the lanes of each row. Eight rows share its steps: lanes of several rows meet in one register, each
+/// still adds the same two numbers.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn trees<const N: usize>(even: [__m256; N], odd: [__m256; N], out: &mut [f32; N]) {
-    for j in 0..N {
-        out[j] = tree(_mm256_add_ps(even[j], odd[j]));
+pub(super) fn trees<const N: usize>(rows: &[__m256; N], out: &mut [f32; N]) {
+    if N != 8 {
+        for j in 0..N {
+            out[j] = tree(rows[j]);
+        }
+        return;
     }
+    // Rows 2 i and 2 i + 1: four sums each.
+    let mut pairs = [_mm256_setzero_ps(); 4];
+    for i in 0..4 {
+        let (a, b) = (rows[2 * i], rows[2 * i + 1]);
+        pairs[i] = _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
+    }
+    // Rows 4 i, 4 i + 2 | 4 i + 1, 4 i + 3: two sums each.
+    let mut fours = [_mm256_setzero_ps(); 2];
+    for i in 0..2 {
+        let (a, b) = (pairs[2 * i], pairs[2 * i + 1]);
+        fours[i] = _mm256_add_ps(_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xEE>(a, b));
+    }
+    // Rows 0, 2, 4, 6 | 1, 3, 5, 7.
+    let (a, b) = (fours[0], fours[1]);
+    let sums = _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xDD>(a, b));
+    let ordered = _mm256_permutevar8x32_ps(sums, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    // SAFETY: eight numbers are 32 bytes, what an unaligned store writes.
+    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), ordered) }
 }
 
 /// `wa` in each lane, the first half's scale in lanes 0..4.
@@ -214,10 +246,10 @@ fn fold(acc: __m256, codes: __m256i, q: __m256i, scale: __m256) -> __m256 {
     _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(parts), acc)
 }
 
-/// The offset term of formats with one offset a group: lane `g % 8`.
+/// The lanes of formats with one offset a group: lane `g % 8`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn offsets(wb: &[f32], a: ActRow<'_>) -> f32 {
+fn offsets(wb: &[f32], a: ActRow<'_>) -> __m256 {
     let (wb8, wb_tail) = wb.as_chunks::<OFFSET_LANES>();
     let (d8, d_tail) = a.d.as_chunks::<OFFSET_LANES>();
     let (sum8, sum_tail) = a.sum.as_chunks::<OFFSET_LANES>();
@@ -239,7 +271,7 @@ fn offsets(wb: &[f32], a: ActRow<'_>) -> f32 {
         // SAFETY: as above, read back.
         acc = unsafe { _mm256_loadu_ps(lanes.as_ptr()) };
     }
-    tree(acc)
+    acc
 }
 
 /// The last steps of the tree: 4, 2, 1.

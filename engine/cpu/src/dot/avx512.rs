@@ -4,9 +4,9 @@
 //! `-128 * sum(q)` of its four bytes: the integers, and with them the bits, are those of the signed product.
 
 use std::arch::x86_64::{
-    _MM_HINT_T0, __m512, __m512i, _mm_castpd_ps, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_load_sd, _mm_load_ss, _mm_loadu_ps, _mm_prefetch, _mm256_add_ps,
-    _mm256_loadu_si256, _mm512_castps_pd, _mm512_castps128_ps512, _mm512_castps512_ps256, _mm512_castsi256_si512,
-    _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_extractf64x4_pd, _mm512_fmadd_ps, _mm512_inserti64x4,
+    _MM_HINT_T0, __m512, __m512i, _mm_castpd_ps, _mm_load_sd, _mm_load_ss, _mm_loadu_ps, _mm_prefetch, _mm256_add_ps,
+    _mm256_loadu_si256, _mm256_mask_set1_epi16, _mm256_set1_epi16, _mm256_setzero_ps, __m256, _mm512_castps_pd, _mm512_castps128_ps512, _mm512_castps512_ps256, _mm512_castsi256_si512,
+    _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_dpbusd_epi32, _mm512_extractf64x4_pd, _mm512_fmadd_ps, _mm512_inserti64x4,
     _mm512_loadu_si512, _mm512_mask3_fmadd_ps, _mm512_mul_ps, _mm512_permutexvar_ps, _mm512_set1_epi8,
     _mm512_setr_epi32, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_sub_epi32, _mm512_xor_si512,
     _mm256_castpd_ps,
@@ -22,38 +22,44 @@ use super::{GROUP, Product, Scratch, TILE, avx2, unpack};
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) fn rows(p: Product<'_>, outputs: Range<usize>, scratch: &mut Scratch) {
     let direct = p.w.format.ggml_id == Q8_0::GGML_ID;
+    // One activation row leaves room for twice the weight rows.
+    let wide = p.pick.len() == 1;
     let mut r = outputs.start;
     while r < outputs.end {
-        if r + TILE <= outputs.end {
-            weight_rows::<TILE>(p, r, direct, scratch);
-            r += TILE;
+        let left = outputs.end - r;
+        r += if wide && left >= WIDE_TILE {
+            weight_rows::<WIDE_TILE>(p, r, direct, scratch)
+        } else if left >= TILE {
+            weight_rows::<TILE>(p, r, direct, scratch)
         } else {
-            weight_rows::<1>(p, r, direct, scratch);
-            r += 1;
-        }
+            weight_rows::<1>(p, r, direct, scratch)
+        };
     }
 }
 
-/// Weight rows `r..r + R` and every picked activation row.
+/// Weight rows that share one pass over one activation row.
+const WIDE_TILE: usize = super::MOST_TILED;
+
+/// Weight rows `r..r + R` and every picked activation row; returns `R`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn weight_rows<const R: usize>(p: Product<'_>, r: usize, direct: bool, scratch: &mut Scratch) {
-    // The hardware follows a row; the jump to the next rows is ours to announce.
-    prefetch(p.w.bytes, (r + R) * p.w.row_bytes(), R * p.w.row_bytes());
+fn weight_rows<const R: usize>(p: Product<'_>, r: usize, direct: bool, scratch: &mut Scratch) -> usize {
     if direct {
         let columns = p.w.cols / GROUP;
         let blocks: &[Q8_0] = bytemuck::cast_slice(&p.w.bytes[r * p.w.row_bytes()..(r + R) * p.w.row_bytes()]);
         // No closures here: they would be compiled for the baseline and called.
-        let mut weights = [Weights::of_blocks(&[]); R];
+        let mut weights = [Weights::of_blocks(&[], R); R];
         for (j, weights) in weights.iter_mut().enumerate() {
-            *weights = Weights::of_blocks(&blocks[j * columns..][..columns]);
+            *weights = Weights::of_blocks(&blocks[j * columns..][..columns], R);
         }
-        return activation_rows::<DIRECT, R>(p, r, &weights);
+        activation_rows::<DIRECT, R>(p, r, &weights);
+        return R;
     }
     for (j, unpacked) in scratch.unpacked.iter_mut().take(R).enumerate() {
+        prefetch(p.w.bytes, (r + R + j) * p.w.row_bytes(), p.w.row_bytes());
         unpack::avx2(p.w.format, p.w.row(r + j), unpacked);
     }
-    let mut weights = [Weights::of_blocks(&[]); R];
+    let mut weights = [Weights::of_blocks(&[], R); R];
     for (weights, unpacked) in weights.iter_mut().zip(&scratch.unpacked) {
         *weights = Weights::of_unpacked(unpacked);
     }
@@ -62,6 +68,7 @@ fn weight_rows<const R: usize>(p: Product<'_>, r: usize, direct: bool, scratch: 
     } else {
         activation_rows::<1, R>(p, r, &weights);
     }
+    R
 }
 
 /// Asks for `len` bytes from `start`, at most [`PREFETCH_BYTES`].
@@ -83,6 +90,8 @@ const PREFETCH_BYTES: usize = 2048;
 #[derive(Clone, Copy)]
 struct Weights<'a> {
     blocks: &'a [Q8_0],
+    /// Blocks from here to the same place in the next tile.
+    ahead: usize,
     codes: &'a [i8],
     wa: &'a [f32],
     offsets: Option<&'a UnpackedRow>,
@@ -90,12 +99,12 @@ struct Weights<'a> {
 
 impl<'a> Weights<'a> {
     #[inline(always)]
-    fn of_blocks(blocks: &'a [Q8_0]) -> Self {
-        Self { blocks, codes: &[], wa: &[], offsets: None }
+    fn of_blocks(blocks: &'a [Q8_0], tile: usize) -> Self {
+        Self { blocks, ahead: tile * blocks.len(), codes: &[], wa: &[], offsets: None }
     }
     #[inline(always)]
     fn of_unpacked(w: &'a UnpackedRow) -> Self {
-        Self { blocks: &[], codes: &w.codes, wa: &w.wa, offsets: (!w.wb.is_empty()).then_some(w) }
+        Self { blocks: &[], ahead: 0, codes: &w.codes, wa: &w.wa, offsets: (!w.wb.is_empty()).then_some(w) }
     }
     #[inline(always)]
     fn holds(&self, groups: usize, form: usize) -> bool {
@@ -155,11 +164,22 @@ fn tile<const FORM: usize, const R: usize, const N: usize>(
         acc = unsafe { step::<FORM, R, N, false>(acc, weights, &acts, g) };
     }
     for i in 0..N {
-        let mut out = [0.0; R];
+        let mut halves = [_mm256_setzero_ps(); R];
         for j in 0..R {
-            out[j] = tree(acc[j][i]);
-            if let Some(w) = weights[j].offsets {
-                out[j] += avx2::row_offsets(w, acts[i]);
+            halves[j] = fold_halves(acc[j][i]);
+        }
+        let mut out = [0.0; R];
+        avx2::trees(&halves, &mut out);
+        if weights[0].offsets.is_some() {
+            for (half, w) in halves.iter_mut().zip(weights) {
+                if let Some(w) = w.offsets {
+                    *half = avx2::offset_lanes(w, acts[i]);
+                }
+            }
+            let mut offsets = [0.0; R];
+            avx2::trees(&halves, &mut offsets);
+            for (out, offset) in out.iter_mut().zip(offsets) {
+                *out += offset;
             }
         }
         p.sink.put(t + i, r, &out);
@@ -221,9 +241,12 @@ unsafe fn weight_groups<const FORM: usize, const PAIR: bool>(w: Weights<'_>, g: 
             let second = if PAIR { first.add(1) } else { first };
             let low = _mm512_castsi256_si512(_mm256_loadu_si256((&raw const (*first).qs).cast()));
             let codes = _mm512_inserti64x4::<1>(low, _mm256_loadu_si256((&raw const (*second).qs).cast()));
-            let halves = u32::from(u16::from_le_bytes((*first).d)) | u32::from(u16::from_le_bytes((*second).d)) << 16;
-            let scales = _mm_cvtph_ps(_mm_cvtsi32_si128(halves.cast_signed()));
-            return (codes, _mm512_permutexvar_ps(lanes::<1>(), _mm512_castps128_ps512(scales)));
+            // The rows of the next tile: the hardware follows a row, the jump to the next one is ours to announce. An
+            // address behind the matrix is only a useless hint.
+            _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(w.ahead).cast());
+            let low = _mm256_set1_epi16(i16::from_le_bytes((*first).d));
+            let both = _mm256_mask_set1_epi16(low, 0xFF00, i16::from_le_bytes((*second).d));
+            return (codes, _mm512_cvtph_ps(both));
         }
         let codes = bytes::<PAIR>(w.codes.as_ptr().add(g * GROUP));
         let wa = w.wa.as_ptr().add(g * FORM);
@@ -278,10 +301,10 @@ fn lanes<const HALVES: usize>() -> __m512i {
     }
 }
 
-/// The tree 8, 4, 2, 1.
+/// The first step of the tree over 16 lanes: 8.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn tree(lanes: __m512) -> f32 {
+fn fold_halves(lanes: __m512) -> __m256 {
     let high = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(lanes)));
-    avx2::tree(_mm256_add_ps(_mm512_castps512_ps256(lanes), high))
+    _mm256_add_ps(_mm512_castps512_ps256(lanes), high)
 }

@@ -33,10 +33,13 @@ const OFFSET_LANES: usize = 8;
 /// Weight rows that share one pass over the activations.
 const TILE: usize = 4;
 
+/// The most of any version.
+const MOST_TILED: usize = 8;
+
 /// Buffers of one thread.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    unpacked: [UnpackedRow; TILE],
+    unpacked: [UnpackedRow; MOST_TILED],
     panel: panel::Panel,
     half_sums: Vec<i32>,
 }
@@ -89,7 +92,7 @@ fn portable_rows(p: Product<'_>, outputs: Range<usize>, scratch: &mut Scratch) {
 /// `sum_c w[c] * x[c]` of one weight row and one activation row.
 fn portable(w: &UnpackedRow, a: ActRow<'_>) -> f32 {
     let scaled = if w.halves == 2 { Scaled::<2> { w, a }.run() } else { Scaled::<1> { w, a }.run() };
-    if w.wb.is_empty() { scaled } else { scaled + Offsets { w, a }.run() }
+    if w.wb.is_empty() { scaled } else { scaled + math::tree(Offsets { w, a }.lanes()) }
 }
 
 struct Scaled<'a, const HALVES: usize> {
@@ -123,10 +126,10 @@ struct Offsets<'a> {
     a: ActRow<'a>,
 }
 
-impl Kernel for Offsets<'_> {
-    type Out = f32;
+impl Offsets<'_> {
+    /// The lanes before their tree.
     #[inline(always)]
-    fn run(self) -> f32 {
+    fn lanes(&self) -> [f32; OFFSET_LANES] {
         let Self { w, a } = self;
         let mut acc = [0.0f32; OFFSET_LANES];
         for (g, (d, sum)) in a.d.iter().zip(a.sum).enumerate() {
@@ -140,7 +143,7 @@ impl Kernel for Offsets<'_> {
                 *lane = (w.wb[2 * g + 1] * d).mul_add((sum - first) as f32, *lane);
             }
         }
-        math::tree(acc)
+        acc
     }
 }
 
