@@ -13,7 +13,7 @@ use std::ops::Range;
 use cudafast_quant::blocks::Q8_0;
 use cudafast_quant::{ActRow, Block, UnpackedRow};
 
-use super::{GROUP, OFFSET_LANES, Offsets, Product, Scratch, TILE, unpack};
+use super::{GROUP, OFFSET_LANES, Offsets, Product, Scratch, TILE, prefetch_row, unpack};
 
 /// As [`super::rows`].
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -23,6 +23,7 @@ pub(super) fn rows(p: Product<'_>, outputs: Range<usize>, scratch: &mut Scratch)
     }
     let [unpacked, ..] = &mut scratch.unpacked;
     for r in outputs {
+        prefetch_row(p.w, r + TILE);
         unpack::avx2(p.w.format, p.w.row(r), unpacked);
         let mut t = 0;
         while t < p.pick.len() {

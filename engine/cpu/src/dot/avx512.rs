@@ -16,7 +16,7 @@ use std::ops::Range;
 use cudafast_quant::blocks::Q8_0;
 use cudafast_quant::{ActRow, Block, UnpackedRow};
 
-use super::{GROUP, Product, Scratch, TILE, avx2, unpack};
+use super::{GROUP, Product, Scratch, TILE, avx2, prefetch_row, unpack};
 
 /// As [`super::rows`].
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
@@ -56,7 +56,7 @@ fn weight_rows<const R: usize>(p: Product<'_>, r: usize, direct: bool, scratch: 
         return R;
     }
     for (j, unpacked) in scratch.unpacked.iter_mut().take(R).enumerate() {
-        prefetch(p.w.bytes, (r + R + j) * p.w.row_bytes(), p.w.row_bytes());
+        prefetch_row(p.w, r + R + j);
         unpack::avx2(p.w.format, p.w.row(r + j), unpacked);
     }
     let mut weights = [Weights::of_blocks(&[], R); R];
@@ -70,21 +70,6 @@ fn weight_rows<const R: usize>(p: Product<'_>, r: usize, direct: bool, scratch: 
     }
     R
 }
-
-/// Asks for `len` bytes from `start`, at most [`PREFETCH_BYTES`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn prefetch(bytes: &[u8], start: usize, len: usize) {
-    let mut at = start;
-    while at < start + len.min(PREFETCH_BYTES) {
-        // An address outside the slice is only a useless hint.
-        _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast());
-        at += 64;
-    }
-}
-
-/// Beyond this the hardware keeps up by itself.
-const PREFETCH_BYTES: usize = 2048;
 
 /// A weight row: Q8_0 blocks as shipped, or another format's unpacked; what the other has is empty.
 #[derive(Clone, Copy)]

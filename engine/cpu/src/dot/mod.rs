@@ -78,6 +78,20 @@ pub(crate) fn rows(isa: Isa, p: Product<'_>, outputs: Range<usize>, scratch: &mu
     }
 }
 
+/// Asks for weight row `r`, which will be unpacked soon: the hardware follows a row, the rows of another tile are ours to
+/// announce. Behind the last row the hint is useless and harmless.
+#[inline(always)]
+fn prefetch_row(w: MatrixRef<'_>, r: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..w.row_bytes()).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint reads nothing, wherever it points; every x86-64 machine has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(w.bytes.as_ptr().wrapping_add(r * w.row_bytes() + at).cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (w, r);
+}
+
 /// [`rows`] without intrinsics.
 fn portable_rows(p: Product<'_>, outputs: Range<usize>, scratch: &mut Scratch) {
     let [unpacked, ..] = &mut scratch.unpacked;

@@ -15,7 +15,7 @@ use std::ops::Range;
 use cudafast_quant::blocks::Q8_0;
 use cudafast_quant::{ActRow, Block, Kind, UnpackedRow, f16_to_f32};
 
-use super::{GROUP, Product, Scratch};
+use super::{GROUP, Product, Scratch, prefetch_row};
 use crate::isa::Isa;
 
 /// Weight rows of a panel.
@@ -138,6 +138,7 @@ impl Panel {
             return (version.turn)(&Codes { start, step: Q8_0::BYTES }, &mut self.codes);
         }
         for r in 0..rows.len() {
+            prefetch_row(p.w, rows.start + LANES + r);
             (version.unpack)(p.w.format, p.w.row(at(r)), &mut self.rows[r]);
         }
         let unpacked: [&UnpackedRow; LANES] = std::array::from_fn(|r| &self.rows[r.min(rows.len() - 1)]);
@@ -150,10 +151,16 @@ impl Panel {
 }
 
 fn turn_scales(rows: &[&[f32]; LANES], lanes: &mut Vec<Lanes>) {
-    lanes.resize(rows[0].len(), [0.0; LANES]);
-    for (r, row) in rows.iter().enumerate() {
-        for (lanes, scale) in lanes.iter_mut().zip(*row) {
-            lanes[r] = *scale;
+    const SIDE: usize = 8;
+    let scales = rows[0].len();
+    lanes.resize(scales, [0.0; LANES]);
+    // Squares of 8 x 8, so that loads and stores are whole lines.
+    for start in (0..scales).step_by(SIDE) {
+        let end = scales.min(start + SIDE);
+        for (r, row) in rows.iter().enumerate() {
+            for (lanes, scale) in lanes[start..end].iter_mut().zip(&row[start..end]) {
+                lanes[r] = *scale;
+            }
         }
     }
 }
