@@ -4,8 +4,8 @@ use cudafast_model::{GdnWeights, Hyperparams};
 
 use crate::math::{self, axpy, dot_inline, exp, sigmoid, silu, small_gemm, softplus, sum_squares};
 use crate::matmul::{project, project_all};
-use crate::pool::Pool;
 use crate::model::{Model, Phase, Rows};
+use crate::pool::Pool;
 use crate::probe::Probe;
 use crate::simd::{self, Kernel};
 use crate::state::{GdnLayer, GdnRow};
@@ -522,7 +522,8 @@ mod tests {
         let (mut base, mut scratch) = (s.to_vec(), vec![f32::NAN; DIM * DIM]);
         let (o_out, delta_out) = (&mut o[..], &mut delta[..]);
         let (base_out, scratch) = (&mut base[..], &mut scratch[..]);
-        HeadRows { qkv: qkv(y), gates, head: 0, pending: &[], base: base_out, scratch, o: o_out, delta: delta_out }.run();
+        HeadRows { qkv: qkv(y), gates, head: 0, pending: &[], base: base_out, scratch, o: o_out, delta: delta_out }
+            .run();
         assert_eq!(base, s, "a round changed the state it stands on");
         (o, delta)
     }

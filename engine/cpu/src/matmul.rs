@@ -223,7 +223,7 @@ impl Kernel for Widen<'_> {
     }
 }
 
-/// One f32 weight row and the picked rows; each value in the order of [`dot_inline`](crate::math::dot_inline).
+/// One f32 weight row and the picked rows; each value in the order of [`dot_inline`].
 struct PlainRow<'a, 'b> {
     w: &'a [f32],
     x: &'a Operand<'b>,

@@ -120,8 +120,28 @@ impl Format {
     #[inline(always)]
     pub fn with_block<V: BlockVisitor>(&self, visitor: V) -> Option<V::Out> {
         visit!(
-            self.ggml_id, visitor, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq2Xxs, Iq2Xs, Iq3Xxs, Iq4Nl,
-            Iq4Xs, Tq1_0, Tq2_0, Mxfp4, Pq2_0, Ptq1_0
+            self.ggml_id,
+            visitor,
+            Q4_0,
+            Q4_1,
+            Q5_0,
+            Q5_1,
+            Q8_0,
+            Q2K,
+            Q3K,
+            Q4K,
+            Q5K,
+            Q6K,
+            Iq2Xxs,
+            Iq2Xs,
+            Iq3Xxs,
+            Iq4Nl,
+            Iq4Xs,
+            Tq1_0,
+            Tq2_0,
+            Mxfp4,
+            Pq2_0,
+            Ptq1_0
         )
     }
 

@@ -35,7 +35,7 @@
 //! | Q5_0 | 4 | `d` with sign s; qh = p[0..4]; nibbles = p[4..20] |
 //! | Q5_1 | 4 | `d`; m = -half(31*v, 37); qh = p[0..4]; nibbles = p[4..20] |
 //! | Q8_0 | 5 | `d`; codes = p[0..32], 0x80 becoming 0 |
-//! | Q2_K | 11 | scale byte i: `c = p[i] & 15`, `(c + (p[i] >> 4 & 1)) >> 1` as min, i < 16; qs = p[16..80]; `d`; dmin = half(3*v, 36) |
+//! | Q2_K | 11 | scale byte i: `c = p[i] & 15`, `(c + (p[i] >> 4 & 1)) >> 1` as min, i < 16; `qs = p[16..80]`; `d`; dmin = half(3*v, 36) |
 //! | Q3_K | 15 | hmask, qs, scales = p[0..108]; `d` |
 //! | Q4_K | 18 | `d`; dmin = half(15*v, 36); group i: scale `c = p[i] & 63`, min `(c + (p[i] >> 6 & 1)) >> 1`, i < 8; nibbles = p[8..136] |
 //! | Q5_K | 22 | as Q4_K with dmin = half(31*v, 36); qh, nibbles = p[8..168] |
@@ -43,11 +43,11 @@
 //! | IQ2_XXS, IQ2_XS, IQ3_XXS | 9, 10, 13 | `d`; the rest = p[0..64], p[0..72], p[0..96] |
 //! | IQ4_NL | 3 | `d` with sign s; nibbles = p[0..16] |
 //! | IQ4_XS | 18 | `d`; the rest = p[0..134] |
-//! | TQ1_0 | 8 | qs byte i = five(p[i]), i < 48; qh byte i = four(p[48+i]); `d` |
-//! | TQ2_0 | 9 | byte i = two_bit(p[i]), i < 64; `d` |
+//! | TQ1_0 | 8 | `qs` byte i = `five(p[i])`, i < 48; `qh` byte i = `four(p[48+i])`; `d` |
+//! | TQ2_0 | 9 | byte i = `two_bit(p[i])`, i < 64; `d` |
 //! | MXFP4 | 3 | e = t - 36 + 128, t the highest set bit of v; nibbles = p[0..16] |
-//! | PQ2_0 | 5 | `d`; byte i = two_bit(p[i]), i < 32 |
-//! | PTQ1_0 | 5 | qs byte i = five(p[i]), i < 24; qh byte i = four(p[24+i]); `d` |
+//! | PQ2_0 | 5 | `d`; byte i = `two_bit(p[i])`, i < 32 |
+//! | PTQ1_0 | 5 | `qs` byte i = `five(p[i])`, i < 24; `qh` byte i = `four(p[24+i])`; `d` |
 //!
 //! `five(b) = ((b*243 >> 8) * 256 + 242) / 243` and `four(b) = ((b*81 >> 8) * 768 + 242) / 243` are packed base-3 digits.
 //! `two_bit(b)`, with `c = b*81 >> 8`, is `c % 3 | c/3 % 3 << 2 | c/9 % 3 << 4 | c/27 << 6`.

@@ -4,8 +4,9 @@ use std::arch::x86_64::{
     __m256, __m256i, _mm_add_ps, _mm_add_ss, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_movehl_ps,
     _mm_set1_ps, _mm_shuffle_ps, _mm256_abs_epi8, _mm256_add_ps, _mm256_broadcastss_ps, _mm256_castps256_ps128,
     _mm256_cvtepi32_ps, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
-    _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_permute2f128_ps, _mm256_permutevar8x32_ps, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_m128, _mm256_shuffle_ps, _mm256_setzero_ps,
-    _mm256_sign_epi8, _mm256_storeu_ps,
+    _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_permute2f128_ps, _mm256_permutevar8x32_ps, _mm256_set1_epi16,
+    _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_m128, _mm256_setzero_ps, _mm256_shuffle_ps, _mm256_sign_epi8,
+    _mm256_storeu_ps,
 };
 
 use std::ops::Range;

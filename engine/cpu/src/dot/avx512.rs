@@ -4,12 +4,12 @@
 //! `-128 * sum(q)` of its four bytes: the integers, and with them the bits, are those of the signed product.
 
 use std::arch::x86_64::{
-    _MM_HINT_T0, __m512, __m512i, _mm_castpd_ps, _mm_load_sd, _mm_load_ss, _mm_loadu_ps, _mm_prefetch, _mm256_add_ps,
-    _mm256_loadu_si256, _mm256_mask_set1_epi16, _mm256_set1_epi16, _mm256_setzero_ps, __m256, _mm512_castps_pd, _mm512_castps128_ps512, _mm512_castps512_ps256, _mm512_castsi256_si512,
-    _mm512_cvtepi32_ps, _mm512_cvtph_ps, _mm512_dpbusd_epi32, _mm512_extractf64x4_pd, _mm512_fmadd_ps, _mm512_inserti64x4,
+    __m256, __m512, __m512i, _MM_HINT_T0, _mm_castpd_ps, _mm_load_sd, _mm_load_ss, _mm_loadu_ps, _mm_prefetch,
+    _mm256_add_ps, _mm256_castpd_ps, _mm256_loadu_si256, _mm256_mask_set1_epi16, _mm256_set1_epi16, _mm256_setzero_ps,
+    _mm512_castps_pd, _mm512_castps128_ps512, _mm512_castps512_ps256, _mm512_castsi256_si512, _mm512_cvtepi32_ps,
+    _mm512_cvtph_ps, _mm512_dpbusd_epi32, _mm512_extractf64x4_pd, _mm512_fmadd_ps, _mm512_inserti64x4,
     _mm512_loadu_si512, _mm512_mask3_fmadd_ps, _mm512_mul_ps, _mm512_permutexvar_ps, _mm512_set1_epi8,
     _mm512_setr_epi32, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_sub_epi32, _mm512_xor_si512,
-    _mm256_castpd_ps,
 };
 use std::ops::Range;
 
@@ -269,9 +269,7 @@ unsafe fn bytes<const PAIR: bool>(from: *const i8) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn two_scales<const PAIR: bool>(from: *const f32) -> __m512 {
     // SAFETY: the caller's contract.
-    let scales = unsafe {
-        if PAIR { _mm_castpd_ps(_mm_load_sd(from.cast())) } else { _mm_load_ss(from) }
-    };
+    let scales = unsafe { if PAIR { _mm_castpd_ps(_mm_load_sd(from.cast())) } else { _mm_load_ss(from) } };
     _mm512_permutexvar_ps(lanes::<1>(), _mm512_castps128_ps512(scales))
 }
 

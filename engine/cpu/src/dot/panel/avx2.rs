@@ -52,12 +52,7 @@ fn turn(codes: &Codes<'_>, runs: &mut [Run]) {
 fn quarter(rows: [__m256i; 4]) -> [__m256i; 4] {
     let (a, b) = (_mm256_unpacklo_epi32(rows[0], rows[1]), _mm256_unpacklo_epi32(rows[2], rows[3]));
     let (c, d) = (_mm256_unpackhi_epi32(rows[0], rows[1]), _mm256_unpackhi_epi32(rows[2], rows[3]));
-    [
-        _mm256_unpacklo_epi64(a, b),
-        _mm256_unpackhi_epi64(a, b),
-        _mm256_unpacklo_epi64(c, d),
-        _mm256_unpackhi_epi64(c, d),
-    ]
+    [_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b), _mm256_unpacklo_epi64(c, d), _mm256_unpackhi_epi64(c, d)]
 }
 
 #[inline]

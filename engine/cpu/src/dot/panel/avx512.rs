@@ -35,7 +35,8 @@ fn turn(codes: &Codes<'_>, runs: &mut [Run]) {
             *row = pair(codes.group(r, g), codes.group(r + 8, g));
         }
         // Four rows each: column c of run 4 l + c in 128-bit lane l.
-        let (low, high) = (quarter([rows[0], rows[1], rows[2], rows[3]]), quarter([rows[4], rows[5], rows[6], rows[7]]));
+        let (low, high) =
+            (quarter([rows[0], rows[1], rows[2], rows[3]]), quarter([rows[4], rows[5], rows[6], rows[7]]));
         for c in 0..4 {
             store(&mut runs[c], _mm512_xor_si512(_mm512_permutex2var_epi64(low[c], even, high[c]), top));
             store(&mut runs[c + 4], _mm512_xor_si512(_mm512_permutex2var_epi64(low[c], odd, high[c]), top));
@@ -49,12 +50,7 @@ fn turn(codes: &Codes<'_>, runs: &mut [Run]) {
 fn quarter(rows: [__m512i; 4]) -> [__m512i; 4] {
     let (a, b) = (_mm512_unpacklo_epi32(rows[0], rows[1]), _mm512_unpacklo_epi32(rows[2], rows[3]));
     let (c, d) = (_mm512_unpackhi_epi32(rows[0], rows[1]), _mm512_unpackhi_epi32(rows[2], rows[3]));
-    [
-        _mm512_unpacklo_epi64(a, b),
-        _mm512_unpackhi_epi64(a, b),
-        _mm512_unpacklo_epi64(c, d),
-        _mm512_unpackhi_epi64(c, d),
-    ]
+    [_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b), _mm512_unpacklo_epi64(c, d), _mm512_unpackhi_epi64(c, d)]
 }
 
 #[inline]
@@ -168,9 +164,7 @@ fn tile<const HALVES: usize, const OFFSET: bool, const N: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn half_sum<const HALVES: usize>(act: &Act<'_>, g: usize, h: usize) -> i32 {
     // SAFETY: the caller's contract.
-    unsafe {
-        if HALVES == 2 { *act.half_sums.get_unchecked(2 * g + h) } else { *act.row.sum.get_unchecked(g) }
-    }
+    unsafe { if HALVES == 2 { *act.half_sums.get_unchecked(2 * g + h) } else { *act.row.sum.get_unchecked(g) } }
 }
 
 #[inline]
