@@ -133,6 +133,15 @@ impl Place {
 
     /// Puts all files in their places, the first shard last: without it nobody takes the set for whole.
     fn finish(self, files: &[(String, u64)]) -> Result<(), Failure> {
+        // Nor may the first shard of a set that is replaced stand beside new ones.
+        if let Some((first, _)) = files.first() {
+            let path = self.out.join(first);
+            if let Err(source) = fs::remove_file(&path)
+                && source.kind() != io::ErrorKind::NotFound
+            {
+                return Err(Failure::Out { flag: "--out", path, source });
+            }
+        }
         for (name, _) in files.iter().rev() {
             let path = self.out.join(name);
             fs::rename(self.unfinished.path().join(name), &path).map_err(|source| Failure::Out {

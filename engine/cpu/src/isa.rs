@@ -59,7 +59,12 @@ impl Isa {
     #[inline]
     pub fn current() -> Self {
         match CURRENT.load(Ordering::Relaxed) {
-            0 => Self::limit(Isa::Avx512),
+            0 => {
+                // A limit set meanwhile stands.
+                let widest = Self::widest() as u8 + 1;
+                let _ = CURRENT.compare_exchange(0, widest, Ordering::Relaxed, Ordering::Relaxed);
+                Self::current()
+            }
             n => ALL[usize::from(n - 1) % ALL.len()],
         }
     }

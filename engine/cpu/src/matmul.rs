@@ -112,18 +112,21 @@ impl<'a> Sink<'a> {
         Self { first, ..self }
     }
 
-    /// Outputs `r..` of the `t`-th row. Each output is put by one task only.
+    /// Outputs `r..` of the `t`-th row.
+    ///
+    /// # Safety
+    /// No two threads put the same output at the same time: each output belongs to one task.
     #[inline(always)]
-    pub(crate) fn put(&self, t: usize, r: usize, values: &[f32]) {
+    pub(crate) unsafe fn put(&self, t: usize, r: usize, values: &[f32]) {
         let at = self.rows.get(t) * self.stride + (r - self.first);
         assert!(at <= self.len && values.len() <= self.len - at, "output {r} of row {t} is outside the result");
-        // SAFETY: in bounds of the slice that is borrowed for `'a`; tasks write different outputs and nothing reads the
-        // slice before they have ended.
+        // SAFETY: in bounds of the slice that is borrowed for `'a`, so nothing reads it before the sink is gone; no other
+        // thread writes there, by the caller's contract.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.y.wrapping_add(at), values.len()) }
     }
 }
 
-// SAFETY: sharing one hands out disjoint writes, see `put`.
+// SAFETY: threads that share one may only put different outputs, see `put`.
 unsafe impl Sync for Sink<'_> {}
 // SAFETY: as above.
 unsafe impl Send for Sink<'_> {}
@@ -255,7 +258,8 @@ impl PlainRow<'_, '_> {
             for ((acc, w), x) in acc.iter_mut().zip(&self.w[whole..]).zip(&x[whole..]) {
                 *acc = w.mul_add(*x, *acc);
             }
-            self.sink.put(t + i, self.r, &[tree(acc)]);
+            // SAFETY: one call makes each output of `r`.
+            unsafe { self.sink.put(t + i, self.r, &[tree(acc)]) };
         }
     }
 }
@@ -277,7 +281,9 @@ impl Kernel for PlainRow<'_, '_> {
             t += 4;
         }
         for t in t..self.pick.len() {
-            self.sink.put(t, self.r, &[dot_inline(self.w, self.x.row(self.pick.get(t)))]);
+            let value = dot_inline(self.w, self.x.row(self.pick.get(t)));
+            // SAFETY: as in `four`.
+            unsafe { self.sink.put(t, self.r, &[value]) };
         }
     }
 }

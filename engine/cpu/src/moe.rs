@@ -32,13 +32,7 @@ pub(crate) fn forward(model: &Model, w: &MoeWeights, x: &[f32], rows: Rows, prob
         &operand,
     );
     probe.value(rows.layer, "moe.router", rows.position, moe.experts, &logits);
-    let mut routes = vec![Route { expert: 0, weight: 0.0 }; n * moe.used];
-    model.pool.split(&mut routes, moe.used, 4 * size_of_val(&logits[..]), |first, routes| {
-        let logits = logits[first * moe.experts / moe.used..].chunks_exact(moe.experts);
-        for (routes, logits) in routes.chunks_exact_mut(moe.used).zip(logits) {
-            routes.copy_from_slice(&route(logits, moe.used));
-        }
-    });
+    let routes = route_rows(&model.pool, &logits, moe.experts, moe.used);
     for (t, routes) in routes.chunks_exact(moe.used).enumerate() {
         let ids: Vec<u32> = routes.iter().map(|r| r.expert).collect();
         probe.experts(rows.layer, rows.position + t, &ids);
@@ -67,6 +61,19 @@ pub(crate) fn forward(model: &Model, w: &MoeWeights, x: &[f32], rows: Rows, prob
         simd::run(Combine { routes, slots, shared, gate, used, hidden, out });
     });
     out
+}
+
+/// [`route`] of every row: `logits: [T][experts]` to `[T][used]`.
+fn route_rows(pool: &Pool, logits: &[f32], experts: usize, used: usize) -> Vec<Route> {
+    let rows = logits.len() / experts;
+    let mut routes = vec![Route { expert: 0, weight: 0.0 }; rows * used];
+    pool.split(&mut routes, used, 4 * size_of_val(logits), |first, routes| {
+        let logits = logits[first * experts..].chunks_exact(experts);
+        for (routes, logits) in routes.chunks_exact_mut(used).zip(logits) {
+            routes.copy_from_slice(&route(logits, used));
+        }
+    });
+    routes
 }
 
 /// The `used` largest logits, ties to the lower index, weighted by a softmax over themselves: the same as renormalising
@@ -166,7 +173,8 @@ fn expert_pass<const N: usize>(
                 simd::run(Swiglu(first, second));
             }
             for (pair, values) in pairs.iter().zip(first.chunks_exact(width)) {
-                sink.put(*pair as usize, range.start, values);
+                // SAFETY: a task has its outputs to itself.
+                unsafe { sink.put(*pair as usize, range.start, values) };
             }
         });
     };
@@ -226,6 +234,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn every_row_is_routed_by_its_own_logits_on_any_number_of_threads() {
+        // Real sizes: a prompt is cut into tasks.
+        let (rows, experts, used) = (128, 512, 10);
+        let logits: Vec<f32> = (0..rows * experts).map(|i| (i * 7919 % 10_007) as f32 / 1000.0).collect();
+        let want: Vec<(u32, f32)> =
+            logits.chunks_exact(experts).flat_map(|l| crate::reference::route(l, used)).collect();
+        for threads in [1, 2, 5] {
+            let got = route_rows(&Pool::new(threads).unwrap(), &logits, experts, used);
+            assert_eq!(got.len(), want.len());
+            for (got, want) in got.iter().zip(&want) {
+                assert!(got.expert == want.0 && (got.weight - want.1).abs() < 1e-6, "{threads} threads");
+            }
+        }
+    }
 
     proptest! {
         #[test]

@@ -114,6 +114,7 @@ impl Shared {
                     thread::park();
                 }
                 me.asleep.store(false, Ordering::SeqCst);
+                spins = 0;
             }
         }
     }

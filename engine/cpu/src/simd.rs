@@ -18,11 +18,15 @@ pub(crate) fn run<K: Kernel>(kernel: K) -> K::Out {
     run_as(Isa::current(), kernel)
 }
 
-/// Runs the version for `isa`, which this machine must support.
+/// Runs the version for `isa`.
+///
+/// # Panics
+/// When this machine does not support it.
 #[inline]
 pub(crate) fn run_as<K: Kernel>(isa: Isa, kernel: K) -> K::Out {
+    assert!(isa.is_supported(), "{isa} on a machine without it");
     match isa {
-        // SAFETY: `Isa::current` gives out only what was detected on this machine, and callers pass no other.
+        // SAFETY: supported, see the line above.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { run_avx512(kernel) },
         // SAFETY: as above.

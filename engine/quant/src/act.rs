@@ -160,7 +160,8 @@ fn quantise_group(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> (f32, i32) {
 #[cold]
 fn quantise_extreme_group(x: &[f32; GROUP], q: &mut [i8; GROUP], d: f32, id: f32) -> (f32, i32) {
     for (q, v) in q.iter_mut().zip(x) {
-        *q = (v * id).round_ties_even() as i8;
+        // Never -128: kernels that move a sign from one factor to the other rely on it. NaN gives 0.
+        *q = (v * id).round_ties_even().clamp(-127.0, 127.0) as i8;
     }
     (d, q.iter().map(|&q| i32::from(q)).sum())
 }

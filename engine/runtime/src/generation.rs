@@ -210,11 +210,16 @@ impl<'a> Run<'a> {
         ended
     }
 
-    pub(crate) fn end(mut self, finish: Finish) -> Generation {
+    pub(crate) fn end(mut self, mut finish: Finish) -> Generation {
         let mut text = String::new();
         // Behind a stop string nothing is text, neither the rest of its last token nor a character begun there.
         if !matches!(finish, Finish::StopString(_)) {
-            text = self.stops.finish() + &self.decoder.finish();
+            let released = self.stops.push(&self.decoder.finish());
+            text = released.text;
+            match released.stopped {
+                Some(index) => finish = Finish::StopString(index),
+                None => text += &self.stops.finish(),
+            }
         }
         self.text.push_str(&text);
         self.tell(GenEvent::End { text: &text, finish });

@@ -8,7 +8,7 @@ pub(crate) struct Host {
     pub(crate) cpu: String,
     pub(crate) cores: usize,
     pub(crate) os: String,
-    pub(crate) instruction_set: &'static str,
+    pub(crate) instruction_set: String,
     pub(crate) memory_bytes: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ impl Host {
             cpu: line("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.into()),
             cores: cores(),
             os: format!("{} {}", std::env::consts::OS, kernel.trim()),
-            instruction_set: instruction_set(),
+            instruction_set: cudafast_cpu::Isa::current().to_string(),
             memory_bytes: kib.map(|kib| kib * 1024),
         }
     }
@@ -53,26 +53,6 @@ impl Build {
 /// Cores this process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// The widest set of vector instructions that the machine has, of those that matter here.
-fn instruction_set() -> &'static str {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512vnni") {
-            return "AVX-512 VNNI";
-        }
-        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
-            return "AVX2";
-        }
-    }
-    #[cfg(target_arch = "aarch64")]
-    {
-        if std::arch::is_aarch64_feature_detected!("dotprod") {
-            return "NEON dotprod";
-        }
-    }
-    "portable"
 }
 
 /// The value of `key: value`.

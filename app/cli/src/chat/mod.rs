@@ -143,7 +143,7 @@ impl Chat<'_> {
         if answer.text.is_empty() && answer.finish == Finish::Cancelled {
             self.messages.pop(); // as if it had not been said
         } else {
-            self.messages.push(assistant(&answer.text, self.think));
+            self.messages.push(assistant(&answer.text, !opening.is_empty()));
         }
         match work.check() {
             Err(_) if self.person => Ok(Turn::Stopped),

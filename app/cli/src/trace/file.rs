@@ -136,12 +136,16 @@ impl Trace {
         let unreadable = |source| Failure::Read { path: shown(), source };
         let no_trace = |why: &str| Failure::NoTrace { path: path.to_owned(), why: why.into() };
         let mut file = File::open(path).map_err(unreadable)?;
-        let len = file.metadata().map_err(unreadable)?.len();
+        let about_file = file.metadata().map_err(unreadable)?;
+        if !about_file.is_file() {
+            return Err(no_trace("it is not a regular file"));
+        }
+        let len = about_file.len();
         let mut header_len = [0; 8];
         let short = |_| no_trace("it ends inside its header");
         file.read_exact(&mut header_len).map_err(short)?;
         let header_len = u64::from_le_bytes(header_len);
-        if header_len > MAX_HEADER_BYTES || header_len > len - 8 {
+        if header_len > MAX_HEADER_BYTES || header_len > len.saturating_sub(8) {
             return Err(no_trace("it ends inside its header"));
         }
         let mut header = vec![0; header_len as usize];
