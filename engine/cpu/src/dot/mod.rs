@@ -13,6 +13,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub(crate) mod panel;
 #[cfg(target_arch = "x86_64")]
 mod unpack;
@@ -75,6 +77,9 @@ pub(crate) fn rows(isa: Isa, p: Product<'_>, outputs: Range<usize>, scratch: &mu
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { avx2::rows(p, outputs, scratch) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Isa::Dotprod => unsafe { neon::rows(p, outputs, scratch) },
         _ => portable_rows(p, outputs, scratch),
     }
 }

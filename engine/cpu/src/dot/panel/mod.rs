@@ -9,6 +9,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 use std::ops::Range;
 
@@ -84,6 +86,8 @@ pub(crate) fn rows(isa: Isa, p: Product<'_>, outputs: Range<usize>, scratch: &mu
         Isa::Avx512 => avx512::VERSION,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => avx2::VERSION,
+        #[cfg(target_arch = "aarch64")]
+        Isa::Dotprod => neon::VERSION,
         _ => PORTABLE,
     };
     let Scratch { panel, half_sums, .. } = scratch;
