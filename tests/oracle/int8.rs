@@ -1,10 +1,12 @@
-//! The int8 path against the f32 reference outputs.
+//! The int8 path against the f32 reference outputs, and against itself on other machines.
 
 use cudafast_cpu::Precision;
-use cudafast_runtime::{CancelFlag, LogitRows, Timeline};
-use cudafast_tests::compare::{argmax, norm_relative, top_gap};
+use cudafast_runtime::{CancelFlag, LogitRows, Sampling, Timeline};
+use cudafast_tests::Bound;
+use cudafast_tests::compare::{argmax, fingerprint, norm_relative, top_gap};
 use cudafast_tests::oracle::Oracle;
-use cudafast_tests::stream::feed;
+use cudafast_tests::prompts::fifty;
+use cudafast_tests::stream::{feed, generate};
 
 /// Issue bound on the norm of the difference over the norm: int8 activations and BF16 caches. The `tiny` set is all F32,
 /// so only its caches round; `mix` has the shipped types. The measured figures are in docs/numerics.md.
@@ -41,4 +43,18 @@ fn int8_logits_stay_within_four_percent_and_keep_the_argmax_beyond_their_error()
         println!("{}: {decided} of {} rows are decided", oracle.name, got.len() / vocab);
         assert!(decided * 2 > got.len() / vocab, "{}: only {decided} rows are decided", oracle.name);
     }
+}
+
+/// Pinned on x86-64; every instruction set and every architecture must give these bits. A change of a formula or of a fold
+/// order moves them on purpose: pin what x86-64 then gives. The shipped types, in the random model and in the trained one.
+#[test]
+fn int8_text_and_logits_have_the_pinned_bits_on_every_machine() {
+    let mix = Oracle::load("mix");
+    let prompts = fifty();
+    let runs = [(mix.bind(), &mix.meta.prompts[2]), (Bound::tiny_story(), &prompts[0])];
+    let got = runs.map(|(bound, prompt)| {
+        let stream = generate(&mut bound.timeline(Precision::Int8), prompt, 24, 3, &Sampling::greedy());
+        fingerprint(&[stream.tokens, stream.logits].concat())
+    });
+    assert_eq!(got, [0xfc35_5293_729a_373f, 0xc22a_3c35_2d84_18ef], "{got:#018x?}");
 }
