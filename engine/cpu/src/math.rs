@@ -85,9 +85,7 @@ pub(crate) fn dot_inline(a: &[f32], b: &[f32]) -> f32 {
     let (a_body, a_tail) = a.as_chunks::<LANES>();
     let (b_body, b_tail) = b.as_chunks::<LANES>();
     for (x, y) in a_body.iter().zip(b_body) {
-        for j in 0..LANES {
-            acc[j] = x[j].mul_add(y[j], acc[j]);
-        }
+        fold(&mut acc, x, y);
     }
     for (j, (x, y)) in a_tail.iter().zip(b_tail).enumerate() {
         acc[j] = x.mul_add(*y, acc[j]);
@@ -226,10 +224,10 @@ fn gemm_four_rows(a: &[f32], k: usize, b: &[f32], m: usize, c: &mut [f32]) {
         let mut acc = ([0.0; LANES], [0.0; LANES], [0.0; LANES], [0.0; LANES]);
         for ((((b, a0), a1), a2), a3) in b.chunks_exact(m).zip(a0).zip(a1).zip(a2).zip(a3) {
             let b = lanes(b, start);
-            fold_scaled(&mut acc.0, *a0, b);
-            fold_scaled(&mut acc.1, *a1, b);
-            fold_scaled(&mut acc.2, *a2, b);
-            fold_scaled(&mut acc.3, *a3, b);
+            axpy(&mut acc.0, *a0, b);
+            axpy(&mut acc.1, *a1, b);
+            axpy(&mut acc.2, *a2, b);
+            axpy(&mut acc.3, *a3, b);
         }
         for (i, acc) in [acc.0, acc.1, acc.2, acc.3].iter().enumerate() {
             c[i * m + start..][..LANES].copy_from_slice(acc);
@@ -249,17 +247,18 @@ fn gemm_columns(a: &[f32], b: &[f32], m: usize, start: usize, c: &mut [f32]) {
     }
 }
 
+/// `acc += x * y` in each lane, fused.
+#[inline(always)]
+pub(crate) fn fold(acc: &mut [f32; LANES], x: &[f32; LANES], y: &[f32; LANES]) {
+    for j in 0..LANES {
+        acc[j] = x[j].mul_add(y[j], acc[j]);
+    }
+}
+
 /// `values[at..at + LANES]`.
 #[inline(always)]
 pub(crate) fn lanes(values: &[f32], at: usize) -> &[f32; LANES] {
     values[at..].first_chunk().unwrap_or(&[0.0; LANES])
-}
-
-#[inline(always)]
-fn fold_scaled(acc: &mut [f32; LANES], s: f32, x: &[f32; LANES]) {
-    for j in 0..LANES {
-        acc[j] = s.mul_add(x[j], acc[j]);
-    }
 }
 
 #[cfg(test)]

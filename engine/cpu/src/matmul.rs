@@ -14,7 +14,7 @@ use cudafast_quant::{ActRows, Kind};
 use crate::Precision;
 use crate::dot::{self, Product, Scratch, panel};
 use crate::isa::Isa;
-use crate::math::{LANES, dot_inline, lanes, tree};
+use crate::math::{LANES, dot_inline, fold, lanes, tree};
 use crate::model::Phase;
 use crate::pool::Pool;
 use crate::simd::{self, Kernel};
@@ -261,13 +261,6 @@ impl PlainRow<'_, '_> {
             // SAFETY: one call makes each output of `r`.
             unsafe { self.sink.put(t + i, self.r, &[tree(acc)]) };
         }
-    }
-}
-
-#[inline(always)]
-fn fold(acc: &mut [f32; LANES], w: &[f32; LANES], x: &[f32; LANES]) {
-    for j in 0..LANES {
-        acc[j] = w[j].mul_add(x[j], acc[j]);
     }
 }
 

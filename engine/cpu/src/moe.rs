@@ -153,8 +153,7 @@ fn expert_pass<const N: usize>(
     let cuts = tasks.div_ceil(groups.len().max(1)).min(outputs.div_ceil(LANES)).max(1);
     let run = outputs.div_ceil(cuts).next_multiple_of(LANES).min(outputs);
     let cuts = outputs.div_ceil(run);
-    let stride = outputs;
-    let sink = Sink::new(y, stride, Pick::All(groups.pairs.len()));
+    let sink = Sink::new(y, outputs, Pick::All(groups.pairs.len()));
     let work = |task: usize| {
         let (expert, pairs) = groups.get(task / cuts);
         let range = task % cuts * run..outputs.min((task % cuts + 1) * run);

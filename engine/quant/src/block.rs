@@ -97,37 +97,34 @@ pub fn decode<B: Block>(blocks: &[B], out: &mut [f32]) {
     }
 }
 
-/// One row in group form; `row` is resized to it. Inlined, as every format's codes and scales are, so that it is compiled
-/// for the caller's instruction set.
-#[inline(always)]
+/// One row in group form; `row` is resized to it.
 pub fn unpack_row<B: Block>(blocks: &[B], row: &mut UnpackedRow) {
+    unpack_row_with(blocks, row, B::codes, B::scales);
+}
+
+/// [`unpack_row`] by the caller's versions of [`Block::codes`] and [`Block::scales`], compiled for another instruction set.
+pub fn unpack_row_with<B: Block>(
+    blocks: &[B],
+    row: &mut UnpackedRow,
+    block_codes: impl Fn(&B, &mut B::Codes),
+    block_scales: impl Fn(&B, &mut B::Scales, &mut B::Scales),
+) {
     const { assert!(align_of::<B>() == 1 && (B::SUB <= GROUP || !B::OFFSET)) };
     row.reshape::<B>(blocks.len() * B::ELEMS);
+    // Groups that share a scale, and scales a block: a coarse scale is repeated.
+    let share = (B::SUB / GROUP).max(1);
+    let per_block = B::ELEMS / GROUP * row.halves;
     let codes = bytemuck::cast_slice_mut::<i8, B::Codes>(&mut row.codes);
-    let mut no_wb = B::Scales::zeroed();
-    if B::SUB > GROUP {
-        let mut coarse = B::Scales::zeroed();
-        for ((block, codes), wa) in blocks.iter().zip(codes).zip(row.wa.chunks_exact_mut(B::ELEMS / GROUP)) {
-            block.codes(codes);
-            block.scales(&mut coarse, &mut no_wb);
-            for (groups, &scale) in wa.chunks_exact_mut(B::SUB / GROUP).zip(coarse.as_ref()) {
-                groups.fill(scale);
-            }
+    let (mut wa, mut wb) = (B::Scales::zeroed(), B::Scales::zeroed());
+    for (i, (block, codes)) in blocks.iter().zip(codes).enumerate() {
+        block_codes(block, codes);
+        block_scales(block, &mut wa, &mut wb);
+        let of_block = i * per_block..(i + 1) * per_block;
+        for (groups, scale) in row.wa[of_block.clone()].chunks_exact_mut(share).zip(wa.as_ref()) {
+            groups.fill(*scale);
         }
-        return;
-    }
-    let wa = bytemuck::cast_slice_mut::<f32, B::Scales>(&mut row.wa);
-    let rows = blocks.iter().zip(codes).zip(wa);
-    if B::OFFSET {
-        let wb = bytemuck::cast_slice_mut::<f32, B::Scales>(&mut row.wb);
-        for (((block, codes), wa), wb) in rows.zip(wb) {
-            block.codes(codes);
-            block.scales(wa, wb);
-        }
-    } else {
-        for ((block, codes), wa) in rows {
-            block.codes(codes);
-            block.scales(wa, &mut no_wb);
+        if B::OFFSET {
+            row.wb[of_block].copy_from_slice(wb.as_ref());
         }
     }
 }

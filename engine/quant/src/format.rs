@@ -115,9 +115,8 @@ macro_rules! visit {
 }
 
 impl Format {
-    /// Calls `visitor` with this format's block type, so that the caller's code is compiled for it, in the caller's
-    /// instruction set. `None` for [`Kind::Plain`].
-    #[inline(always)]
+    /// Calls `visitor` with this format's block type, so that the caller's code is compiled for it. `None` for
+    /// [`Kind::Plain`].
     pub fn with_block<V: BlockVisitor>(&self, visitor: V) -> Option<V::Out> {
         visit!(
             self.ggml_id,

@@ -38,7 +38,7 @@ pub mod llama;
 
 pub use crate::{
     act::{ActRow, ActRowMut, ActRows, GROUP},
-    block::{Block, Encode, UnpackedRow, decode, unpack_row},
+    block::{Block, Encode, UnpackedRow, decode, unpack_row, unpack_row_with},
     dot::dot_ref,
     error::Error,
     float16::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16},

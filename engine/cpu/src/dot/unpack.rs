@@ -12,9 +12,8 @@ use std::arch::x86_64::{
     _mm256_storeu_ps, _mm256_storeu_si256,
 };
 
-use bytemuck::Zeroable;
 use cudafast_quant::blocks::{Q4K, Q5_1, Q5K};
-use cudafast_quant::{Block, BlockVisitor, Format, GROUP, UnpackedRow};
+use cudafast_quant::{Block, BlockVisitor, Format, GROUP, UnpackedRow, unpack_row_with};
 
 /// As `Format::unpack_row`, for block formats.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -38,28 +37,10 @@ impl BlockVisitor for Unpack<'_> {
     type Out = ();
     fn visit<B: Block>(self) {
         // SAFETY: made by `avx2` alone, on a machine that has the instructions.
-        unsafe { blocks::<B>(bytemuck::cast_slice(self.bytes), self.row) }
-    }
-}
-
-#[target_feature(enable = "avx2,fma,f16c")]
-fn blocks<B: Block>(blocks: &[B], row: &mut UnpackedRow) {
-    row.reshape::<B>(blocks.len() * B::ELEMS);
-    // Groups, or their halves, that share a scale; groups a block.
-    let share = (B::SUB / GROUP).max(1);
-    let per_block = B::ELEMS / GROUP * row.halves;
-    let codes = bytemuck::cast_slice_mut::<i8, B::Codes>(&mut row.codes);
-    let (mut wa, mut wb) = (B::Scales::zeroed(), B::Scales::zeroed());
-    for (i, (block, codes)) in blocks.iter().zip(codes).enumerate() {
-        block_codes(block, codes);
-        block_scales(block, &mut wa, &mut wb);
-        let lanes = &mut row.wa[i * per_block..(i + 1) * per_block];
-        for (lanes, scale) in lanes.chunks_exact_mut(share).zip(wa.as_ref()) {
-            lanes.fill(*scale);
-        }
-        if B::OFFSET {
-            row.wb[i * per_block..(i + 1) * per_block].copy_from_slice(wb.as_ref());
-        }
+        let codes = |block: &B, codes: &mut B::Codes| unsafe { block_codes(block, codes) };
+        // SAFETY: as above.
+        let scales = |block: &B, wa: &mut B::Scales, wb: &mut B::Scales| unsafe { block_scales(block, wa, wb) };
+        unpack_row_with::<B>(bytemuck::cast_slice(self.bytes), self.row, codes, scales);
     }
 }
 

@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 
 use cudafast_quant::{Format, UnpackedRow};
 
-use super::{Act, Codes, LANES, Lanes, Panel, RUNS, Run, Version};
+use super::{Act, Codes, LANES, Lanes, Panel, RUNS, Run, Version, checked_groups};
 use crate::dot::{GROUP, unpack};
 
 /// To be called only where the machine has the instructions.
@@ -63,47 +63,13 @@ fn store(run: &mut Run, first: usize, codes: __m256i) {
     unsafe { _mm256_storeu_si256(rows.as_mut_ptr().cast(), codes) }
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
-fn dot(panel: &Panel, acts: &[Act<'_>], out: &mut [Lanes]) {
-    match (panel.halves, panel.wb.is_empty()) {
-        (2, true) => widths::<2, false>(panel, acts, out),
-        (2, false) => widths::<2, true>(panel, acts, out),
-        (_, true) => widths::<1, false>(panel, acts, out),
-        (_, false) => widths::<1, true>(panel, acts, out),
-    }
-}
+dot_in_tiles!("avx2,fma,f16c", 4, 2, 1);
 
+/// The first `N` activation rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn widths<const HALVES: usize, const OFFSET: bool>(panel: &Panel, mut acts: &[Act<'_>], mut out: &mut [Lanes]) {
-    while !acts.is_empty() {
-        let width = match acts.len() {
-            1 => tile::<HALVES, OFFSET, 1>(panel, acts, out),
-            2 | 3 => tile::<HALVES, OFFSET, 2>(panel, acts, out),
-            _ => tile::<HALVES, OFFSET, 4>(panel, acts, out),
-        };
-        acts = &acts[width..];
-        out = &mut out[width..];
-    }
-}
-
-/// The first `N` activation rows; returns `N`.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn tile<const HALVES: usize, const OFFSET: bool, const N: usize>(
-    panel: &Panel,
-    acts: &[Act<'_>],
-    out: &mut [Lanes],
-) -> usize {
-    let groups = panel.codes.len() / RUNS;
-    // What every access below stays within.
-    assert!(acts.len() >= N && out.len() >= N && panel.wa.len() == groups * HALVES);
-    assert!(!OFFSET || panel.wb.len() == groups * HALVES);
-    for act in &acts[..N] {
-        let a = act.row;
-        assert!(a.q.len() == groups * GROUP && a.d.len() == groups && a.sum.len() == groups);
-        assert!(HALVES == 1 || act.half_sums.len() == groups * HALVES);
-    }
+fn tile<const HALVES: usize, const OFFSET: bool, const N: usize>(panel: &Panel, acts: &[Act<'_>], out: &mut [Lanes]) {
+    let groups = checked_groups::<HALVES, OFFSET, N>(panel, acts, out);
     let ones = _mm256_set1_epi16(1);
     for first in [0, HALF] {
         let mut acc = [_mm256_setzero_ps(); N];
@@ -159,7 +125,6 @@ fn tile<const HALVES: usize, const OFFSET: bool, const N: usize>(
             unsafe { _mm256_storeu_ps(rows.as_mut_ptr(), acc) }
         }
     }
-    N
 }
 
 #[inline]

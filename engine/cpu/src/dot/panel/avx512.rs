@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 
 use cudafast_quant::{Format, UnpackedRow};
 
-use super::{Act, Codes, LANES, Lanes, MOST_ROWS, Panel, RUNS, Run, Version};
+use super::{Act, Codes, LANES, Lanes, Panel, RUNS, Run, Version, checked_groups};
 use crate::dot::{GROUP, unpack};
 
 /// To be called only where the machine has the instructions.
@@ -70,48 +70,13 @@ fn store(run: &mut Run, codes: __m512i) {
     unsafe { _mm512_storeu_si512(run.as_mut_ptr().cast(), codes) }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn dot(panel: &Panel, acts: &[Act<'_>], out: &mut [Lanes]) {
-    match (panel.halves, panel.wb.is_empty()) {
-        (2, true) => widths::<2, false>(panel, acts, out),
-        (2, false) => widths::<2, true>(panel, acts, out),
-        (_, true) => widths::<1, false>(panel, acts, out),
-        (_, false) => widths::<1, true>(panel, acts, out),
-    }
-}
+dot_in_tiles!("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", 8, 4, 2, 1);
 
+/// The first `N` activation rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn widths<const HALVES: usize, const OFFSET: bool>(panel: &Panel, mut acts: &[Act<'_>], mut out: &mut [Lanes]) {
-    while !acts.is_empty() {
-        let width = match acts.len() {
-            1 => tile::<HALVES, OFFSET, 1>(panel, acts, out),
-            2 | 3 => tile::<HALVES, OFFSET, 2>(panel, acts, out),
-            4..MOST_ROWS => tile::<HALVES, OFFSET, 4>(panel, acts, out),
-            _ => tile::<HALVES, OFFSET, MOST_ROWS>(panel, acts, out),
-        };
-        acts = &acts[width..];
-        out = &mut out[width..];
-    }
-}
-
-/// The first `N` activation rows; returns `N`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn tile<const HALVES: usize, const OFFSET: bool, const N: usize>(
-    panel: &Panel,
-    acts: &[Act<'_>],
-    out: &mut [Lanes],
-) -> usize {
-    let groups = panel.codes.len() / RUNS;
-    // What every access below stays within.
-    assert!(acts.len() >= N && out.len() >= N && panel.wa.len() == groups * HALVES);
-    assert!(!OFFSET || panel.wb.len() == groups * HALVES);
-    for act in &acts[..N] {
-        let a = act.row;
-        assert!(a.q.len() == groups * GROUP && a.d.len() == groups && a.sum.len() == groups);
-        assert!(HALVES == 1 || act.half_sums.len() == groups * HALVES);
-    }
+fn tile<const HALVES: usize, const OFFSET: bool, const N: usize>(panel: &Panel, acts: &[Act<'_>], out: &mut [Lanes]) {
+    let groups = checked_groups::<HALVES, OFFSET, N>(panel, acts, out);
     let mut acc = [_mm512_setzero_ps(); N];
     for g in 0..groups {
         for h in 0..HALVES {
@@ -155,7 +120,6 @@ fn tile<const HALVES: usize, const OFFSET: bool, const N: usize>(
         // SAFETY: 16 numbers are 64 bytes, what an unaligned store writes.
         unsafe { _mm512_storeu_ps(out.as_mut_ptr(), acc) }
     }
-    N
 }
 
 /// # Safety

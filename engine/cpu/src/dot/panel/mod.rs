@@ -5,6 +5,32 @@
 //! is whole after eight, and one fold serves 16 values; [`super::rows`] folds every 4 bytes. Turning costs about as much as
 //! two activation rows.
 
+/// `dot` of a version: its `tile` for the panel's form, over activation rows `$width` at a time, widest first.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! dot_in_tiles {
+    ($features:literal, $($width:literal),+) => {
+        #[target_feature(enable = $features)]
+        fn dot(panel: &Panel, acts: &[Act<'_>], out: &mut [Lanes]) {
+            match (panel.halves, panel.wb.is_empty()) {
+                (2, true) => tiles::<2, false>(panel, acts, out),
+                (2, false) => tiles::<2, true>(panel, acts, out),
+                (_, true) => tiles::<1, false>(panel, acts, out),
+                (_, false) => tiles::<1, true>(panel, acts, out),
+            }
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn tiles<const HALVES: usize, const OFFSET: bool>(panel: &Panel, acts: &[Act<'_>], out: &mut [Lanes]) {
+            let mut t = 0;
+            $(while acts.len() - t >= $width {
+                tile::<HALVES, OFFSET, $width>(panel, &acts[t..], &mut out[t..]);
+                t += $width;
+            })+
+        }
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -154,6 +180,25 @@ impl Panel {
         let start = unpacked.map(|w| bytemuck::cast_slice(&w.codes));
         (version.turn)(&Codes { start, step: GROUP }, &mut self.codes);
     }
+}
+
+/// Groups of the panel. Checks what every access of an unchecked tile stays within.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn checked_groups<const HALVES: usize, const OFFSET: bool, const N: usize>(
+    panel: &Panel,
+    acts: &[Act<'_>],
+    out: &[Lanes],
+) -> usize {
+    let groups = panel.codes.len() / RUNS;
+    assert!(acts.len() >= N && out.len() >= N && panel.wa.len() == groups * HALVES);
+    assert!(!OFFSET || panel.wb.len() == groups * HALVES);
+    for act in &acts[..N] {
+        let a = act.row;
+        assert!(a.q.len() == groups * GROUP && a.d.len() == groups && a.sum.len() == groups);
+        assert!(HALVES == 1 || act.half_sums.len() == groups * HALVES);
+    }
+    groups
 }
 
 fn turn_scales(rows: &[&[f32]; LANES], lanes: &mut Vec<Lanes>) {

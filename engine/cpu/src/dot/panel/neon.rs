@@ -22,38 +22,12 @@ const QUADS: usize = 2;
 /// Rows of a pass.
 const ROWS: usize = 4 * QUADS;
 
-#[target_feature(enable = "neon,dotprod")]
-fn dot(panel: &Panel, acts: &[Act<'_>], out: &mut [Lanes]) {
-    match (panel.halves, panel.wb.is_empty()) {
-        (2, true) => widths::<2, false>(panel, acts, out),
-        (2, false) => widths::<2, true>(panel, acts, out),
-        (_, true) => widths::<1, false>(panel, acts, out),
-        (_, false) => widths::<1, true>(panel, acts, out),
-    }
-}
+dot_in_tiles!("neon,dotprod", 4, 2, 1);
 
+/// The first `N` activation rows.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn widths<const HALVES: usize, const OFFSET: bool>(panel: &Panel, mut acts: &[Act<'_>], mut out: &mut [Lanes]) {
-    while !acts.is_empty() {
-        let width = match acts.len() {
-            1 => tile::<HALVES, OFFSET, 1>(panel, acts, out),
-            2 | 3 => tile::<HALVES, OFFSET, 2>(panel, acts, out),
-            _ => tile::<HALVES, OFFSET, 4>(panel, acts, out),
-        };
-        acts = &acts[width..];
-        out = &mut out[width..];
-    }
-}
-
-/// The first `N` activation rows; returns `N`.
-#[inline]
-#[target_feature(enable = "neon,dotprod")]
-fn tile<const HALVES: usize, const OFFSET: bool, const N: usize>(
-    panel: &Panel,
-    acts: &[Act<'_>],
-    out: &mut [Lanes],
-) -> usize {
+fn tile<const HALVES: usize, const OFFSET: bool, const N: usize>(panel: &Panel, acts: &[Act<'_>], out: &mut [Lanes]) {
     let groups = panel.codes.as_chunks::<RUNS>().0;
     let acts = &acts[..N];
     for first in (0..LANES).step_by(ROWS) {
@@ -95,7 +69,6 @@ fn tile<const HALVES: usize, const OFFSET: bool, const N: usize>(
             }
         }
     }
-    N
 }
 
 /// The codes of [`ROWS`] rows.
