@@ -33,7 +33,7 @@ const COHORT_RESPONSE: [&str; 11] = [
 ];
 
 /// Lines of engine-protocol-v1.md 11, its ellipses filled in.
-const TRANSCRIPT: &str = include_str!("transcript.ndjson");
+const TRANSCRIPT: &str = include_str!("../../../../testdata/track/protocol-transcript.ndjson");
 
 fn is_request(line: &str) -> bool {
     line.contains(r#""kind":"#)
