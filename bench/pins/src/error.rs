@@ -14,6 +14,12 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// Reading it would wait for whoever writes to it.
+    #[error("{manifest}: is a pipe; give a file, or `-` for standard input")]
+    ManifestIsPipe {
+        /// Which.
+        manifest: String,
+    },
     /// More bytes than a manifest has.
     #[error("{manifest}: is longer than {limit} bytes and so no manifest")]
     TooLong {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::digest::Digest;
 use crate::error::Error;
+use crate::place::is_pipe;
 use crate::{json, text};
 
 /// A manifest of more bytes is none: half a million files would fit.
@@ -33,6 +34,9 @@ impl Manifest {
     /// Reads a manifest from a file, `-` being standard input. Not more of it than a manifest has.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let manifest = if path == Path::new("-") { "standard input".into() } else { path.display().to_string() };
+        if path != Path::new("-") && std::fs::metadata(path).is_ok_and(|found| is_pipe(found.file_type())) {
+            return Err(Error::ManifestIsPipe { manifest });
+        }
         let bytes =
             if path == Path::new("-") { bounded(io::stdin().lock()) } else { File::open(path).and_then(bounded) };
         let bytes = bytes.map_err(|source| Error::ReadManifest { manifest: manifest.clone(), source })?;

@@ -76,9 +76,19 @@ pub(crate) fn kind(found: &Metadata) -> Option<&'static str> {
 }
 
 #[cfg(unix)]
+pub(crate) fn is_pipe(kind: FileType) -> bool {
+    std::os::unix::fs::FileTypeExt::is_fifo(&kind)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn is_pipe(_: FileType) -> bool {
+    false
+}
+
+#[cfg(unix)]
 fn special(kind: FileType) -> &'static str {
     use std::os::unix::fs::FileTypeExt;
-    if kind.is_fifo() {
+    if is_pipe(kind) {
         "a pipe"
     } else if kind.is_socket() {
         "a socket"
