@@ -78,9 +78,9 @@ impl SynthTensor {
         self.byte_len
     }
 
-    /// Whether binding looks at its values: norms, decays, convolutions.
+    /// Whether binding minds its values: gains and decays. All other numbers may be zero.
     fn is_vector(&self) -> bool {
-        self.format.name == "F32"
+        self.ne.len() == 1
     }
 
     /// Blocks of a run of at most `bytes`, at least one.
@@ -153,7 +153,7 @@ impl SynthFile {
         self.source(|tensor, out| tensor.fill(0, out, step))
     }
 
-    /// For plans and listings: as [`fill`](Self::fill), but only F32 tensors, which binding looks at, have their values.
+    /// For plans and listings: as [`fill`](Self::fill), but only vectors, whose values binding minds, have theirs.
     /// All others are zeros that take no memory.
     pub fn outline(self) -> Result<SynthSource, Error> {
         self.source(|tensor, out| if tensor.is_vector() { tensor.fill(0, out, &|_| Ok(())) } else { Ok(()) })

@@ -87,8 +87,12 @@ impl fmt::Display for SynthTypes {
     }
 }
 
-/// Hash heads, and so the least table, cannot be less than this; a head's rows are 32 bits.
-const NGRAM_ROWS: std::ops::RangeInclusive<u64> = 64..=1 << 34;
+/// No table is less than this: every hash head has rows of its own.
+const LEAST_NGRAM_ROWS: u64 = 64;
+/// Rows of a hash head, about: a row's number inside its head has 32 bits, and the primes go on above the share.
+const MAX_HEAD_ROWS: u64 = 1 << 31;
+/// Longest n-gram.
+const NGRAM: usize = 3;
 /// More tokens than this do not fit a header.
 const MAX_VOCAB: usize = 1 << 20;
 
@@ -121,14 +125,28 @@ impl SynthSpec {
             let expected = format!("{} (bytes and special tokens) to {MAX_VOCAB}", vocab::LEAST);
             return refuse("vocabulary", self.vocab as u64, expected);
         }
-        if !NGRAM_ROWS.contains(&self.ngram_rows) {
-            let expected = format!("{} to {}", NGRAM_ROWS.start(), NGRAM_ROWS.end());
+        let most = self.hash_heads() as u64 * MAX_HEAD_ROWS;
+        if !(LEAST_NGRAM_ROWS..=most).contains(&self.ngram_rows) {
+            let expected = format!("{LEAST_NGRAM_ROWS} to {most}");
             return refuse("n-gram rows", self.ngram_rows, expected);
         }
         Ok(match self.shape {
             SynthShape::Shipped => self.shipped_widths(),
             SynthShape::Small => self.small_widths(),
         })
+    }
+
+    /// Hash heads of one n-gram size.
+    fn heads_per_ngram(&self) -> usize {
+        match self.shape {
+            SynthShape::Shipped => 8,
+            SynthShape::Small => 2,
+        }
+    }
+
+    /// Hash heads of all.
+    fn hash_heads(&self) -> usize {
+        (NGRAM - 1) * self.heads_per_ngram()
     }
 
     /// Distance from one layer that attends to the next.
@@ -150,7 +168,7 @@ impl SynthSpec {
             attention: AttentionParams { heads: 24, kv_heads: 2, head_dim: 256, rotary_dims: 64, rope_theta: 1e7 },
             indexer: IndexerParams { heads: 4, head_dim: 128, budget_tokens: 2048, ratio: 4 },
             moe: MoeParams { experts: 512, used: 10, expert_ff: 640, shared_ff: 640 },
-            ngram: self.ngram(8, 160),
+            ngram: self.ngram(160),
             eos_token: Some(vocab::special(self.vocab, vocab::IM_END)),
         }
     }
@@ -168,7 +186,7 @@ impl SynthSpec {
             attention: AttentionParams { heads: 4, kv_heads: 2, head_dim: 32, rotary_dims: 16, rope_theta: 1e7 },
             indexer: IndexerParams { heads: 2, head_dim: 32, budget_tokens: 64, ratio: 4 },
             moe: MoeParams { experts: 8, used: 2, expert_ff: 32, shared_ff: 32 },
-            ngram: self.ngram(2, 32),
+            ngram: self.ngram(32),
             eos_token: Some(vocab::special(self.vocab, vocab::IM_END)),
         }
     }
@@ -179,9 +197,8 @@ impl SynthSpec {
     }
 
     /// qwen4exp.md 6: at 320,000,000 rows exactly the published head sizes.
-    fn ngram(&self, heads_per_ngram: usize, row_width: usize) -> NgramParams {
-        const NGRAM: usize = 3;
-        let heads = (NGRAM - 1) * heads_per_ngram;
+    fn ngram(&self, row_width: usize) -> NgramParams {
+        let heads = self.hash_heads();
         let mut head_sizes: Vec<u64> = vec![ngram::next_prime(self.ngram_rows / heads as u64 - 1)];
         while let (Some(&last), true) = (head_sizes.last(), head_sizes.len() < heads) {
             head_sizes.push(ngram::next_prime(last));
@@ -190,7 +207,7 @@ impl SynthSpec {
         NgramParams {
             layer: 1.min(self.interval() - 2), // the layer itself must not attend
             ngram: NGRAM,
-            heads_per_ngram,
+            heads_per_ngram: self.heads_per_ngram(),
             conv_kernel: 4,
             eos: vocab::special(self.vocab, vocab::END_OF_TEXT),
             row_width,

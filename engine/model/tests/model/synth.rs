@@ -149,6 +149,11 @@ fn an_outline_plans_and_lists_as_the_whole_does() {
         MemoryPlan::new(&hyperparams, &weights, Some(&head), 64, 2)
     };
     assert_eq!(plan(&thin, &thin_head), plan(&model, &head));
+    // Vectors alone are made, also where matrices have the vectors' format.
+    let f32 = SynthSpec { types: SynthTypes::by_name("F32").unwrap(), ..spec };
+    for tensor in outline(f32.model().unwrap()).tensors() {
+        assert_eq!(tensor.data.iter().any(|byte| *byte != 0), tensor.ne.len() == 1, "{}", tensor.name);
+    }
 }
 
 #[test]
@@ -171,6 +176,8 @@ fn numbers_that_no_model_can_have_are_refused() {
         (SynthSpec { vocab: 2 << 20, ..small }, ["vocabulary: 2097152", "to 1048576"]),
         (SynthSpec { ngram_rows: 63, ..small }, ["n-gram rows: 63", "64 to"]),
         (SynthSpec { ngram_rows: u64::MAX, ..small }, ["n-gram rows: 18446744073709551615", "64 to"]),
+        (SynthSpec { ngram_rows: (4 << 31) + 1, ..small }, ["n-gram rows: 8589934593", "64 to 8589934592"]),
+        (SynthSpec { ngram_rows: (16 << 31) + 1, ..SynthSpec::shipped() }, ["n-gram rows: 34359738369", "34359738368"]),
     ] {
         let (error, text) = refusal(spec.model());
         assert!(matches!(error, Error::Synth { .. }));
