@@ -17,7 +17,8 @@ use crate::state::{KvCache, TargetState};
 /// Rows of one prefill forward: a multiple of the chunk, so that pieces are cut at absolute multiples of it.
 const PREFILL_ROWS: usize = 4 * CHUNK_TOKENS;
 
-/// Rows whose logits are computed together: a row of the real vocabulary is 1 MB.
+/// Rows whose logits are computed together: a row of the real vocabulary is 1 MB. A round needs no more: at most 7 rows, and
+/// the sampler's buffers, which are as large as 5.
 const LOGIT_ROWS: usize = 16;
 
 /// What a prefill forward works in, at most: the wide rows (residual, normed, gate, query, head input), the delta net's

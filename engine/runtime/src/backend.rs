@@ -48,7 +48,7 @@ impl CancelFlag {
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     /// The timeline is unchanged.
-    #[error("{needed} tokens do not fit the context of {limit}; shorten the prompt or raise --ctx-tokens")]
+    #[error("{needed} tokens do not fit the context of {limit}; ask for fewer, or open a longer one")]
     ContextFull {
         /// Tokens the call would have made.
         needed: usize,

@@ -104,9 +104,8 @@ impl Engine {
             return Err(Error::InvalidContext { found, trained });
         }
         let timeline = self.backend.open(&TimelineOptions { ctx_tokens: found })?;
-        let vocab = self.backend.hyperparams().vocab;
         let (tokenizer, head) = (self.tokenizer.clone(), self.backend.has_draft_head());
-        Ok(Session::new(timeline, tokenizer, options, vocab, head, self.allowed.as_deref()))
+        Ok(Session::new(timeline, tokenizer, options, self.backend.hyperparams(), head, self.allowed.as_deref()))
     }
 }
 

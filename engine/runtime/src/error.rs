@@ -60,12 +60,14 @@ pub enum Error {
         depth: usize,
     },
     /// The prompt alone does not fit.
-    #[error("the prompt has {prompt} tokens, the context holds {limit}; shorten it or raise --ctx-tokens")]
+    #[error("the prompt has {prompt} tokens, the context holds {limit}; {}", longer(*limit, *trained))]
     PromptTooLong {
         /// Tokens of the prompt.
         prompt: usize,
         /// Tokens the session was opened for.
         limit: usize,
+        /// The trained context.
+        trained: usize,
     },
     /// There is no row to choose a first token from.
     #[error("the prompt has no tokens; give at least one")]
@@ -146,4 +148,9 @@ pub enum Error {
     /// The backend's own refusal; its documentation says what state that leaves.
     #[error(transparent)]
     Backend(#[from] BackendError),
+}
+
+/// What helps where a context holds too little.
+fn longer(limit: usize, trained: usize) -> &'static str {
+    if limit < trained { "shorten it or raise --ctx-tokens" } else { "shorten it, the model was trained for no more" }
 }

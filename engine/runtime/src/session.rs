@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+use cudafast_model::Hyperparams;
 use cudafast_text::Tokenizer;
 
 use crate::backend::{
@@ -28,6 +29,7 @@ pub struct Session {
     timeline: Box<dyn Timeline>,
     tokenizer: Tokenizer,
     ctx_tokens: usize,
+    trained_tokens: usize,
     vocab: usize,
     has_draft_head: bool,
     snapshots: SnapshotStore,
@@ -45,7 +47,7 @@ impl Session {
         timeline: Box<dyn Timeline>,
         tokenizer: Tokenizer,
         options: &SessionOptions,
-        vocab: usize,
+        hyperparams: &Hyperparams,
         has_draft_head: bool,
         allowed: Option<&[u32]>,
     ) -> Self {
@@ -53,7 +55,8 @@ impl Session {
             timeline,
             tokenizer,
             ctx_tokens: options.ctx_tokens,
-            vocab,
+            trained_tokens: hyperparams.context_tokens,
+            vocab: hyperparams.vocab,
             has_draft_head,
             snapshots: SnapshotStore::new(options.snapshots),
             depth: DepthChooser::default(),
@@ -131,7 +134,8 @@ impl Session {
             return Err(Error::EmptyPrompt);
         }
         if prompt.len() > self.ctx_tokens {
-            return Err(Error::PromptTooLong { prompt: prompt.len(), limit: self.ctx_tokens });
+            let (limit, trained) = (self.ctx_tokens, self.trained_tokens);
+            return Err(Error::PromptTooLong { prompt: prompt.len(), limit, trained });
         }
         match prompt.iter().find(|id| **id as usize >= self.vocab) {
             Some(&id) => Err(BackendError::TokenOutsideVocabulary { id, vocab: self.vocab }.into()),

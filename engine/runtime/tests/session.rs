@@ -169,7 +169,7 @@ fn a_prompt_longer_than_the_context_is_refused_with_both_numbers_and_the_session
         session.generate(prompt, options, &CancelFlag::default(), &mut |_| ControlFlow::Continue(())).unwrap_err()
     };
     let error = refuse(&mut session, &prompt(51), &greedy(5, 2));
-    assert!(matches!(error, Error::PromptTooLong { prompt: 51, limit: 50 }));
+    assert!(matches!(error, Error::PromptTooLong { prompt: 51, limit: 50, trained: TRAINED_TOKENS }));
     assert!(error.to_string().contains("51") && error.to_string().contains("50"));
     assert!(matches!(refuse(&mut session, &[], &greedy(5, 2)), Error::EmptyPrompt));
     let foreign = refuse(&mut session, &[1, VOCAB as TokenId], &greedy(5, 2));
