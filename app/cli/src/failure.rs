@@ -47,6 +47,13 @@ pub(crate) enum Failure {
     TestTooLong { test: String, tokens: usize, trained: usize },
     #[error("--machine: a thread cannot be started; measure with fewer")]
     Probe { source: io::Error },
+    #[error(
+        "{flag} {}: is not {kind}, which alone would be replaced; give another name, or remove the file",
+        path.display()
+    )]
+    OutIsForeign { flag: &'static str, path: PathBuf, kind: &'static str },
+    #[error("{flag} {}: is a link that leads nowhere; remove it, or give another name", path.display())]
+    OutLeadsNowhere { flag: &'static str, path: PathBuf },
     #[error("{}: is no whole trace: {why}; write it with `cudafast trace dump`", path.display())]
     NoTrace { path: PathBuf, why: String },
     #[error("{} and {} cannot be compared: {why}", a.display(), b.display())]

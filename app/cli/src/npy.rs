@@ -4,7 +4,10 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::failure::Failure;
-use crate::outfile::OutFile;
+use crate::outfile::{Kind, OutFile};
+
+/// What every NPY file begins with.
+pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// `[rows, cols]` written row by row.
 pub(crate) struct NpyWriter {
@@ -16,7 +19,7 @@ pub(crate) struct NpyWriter {
 impl NpyWriter {
     /// Claims the place: fails now if `path` cannot be written later.
     pub(crate) fn claim(path: &Path) -> Result<Claim, Failure> {
-        OutFile::claim("--out", path).map(Claim)
+        OutFile::claim("--out", path, Kind::Npy).map(Claim)
     }
 
     /// Adds one row.
@@ -59,7 +62,7 @@ fn header(rows: usize, cols: usize) -> Vec<u8> {
         text.push(' ');
     }
     text.push('\n');
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    let mut bytes = [MAGIC, b"\x01\x00"].concat();
     bytes.extend((text.len() as u16).to_le_bytes()); // two numbers of at most 20 digits
     bytes.extend(text.as_bytes());
     bytes

@@ -12,7 +12,7 @@ use bench_pins::{Folder, Manifest, Pin, State, Survey};
 use crate::args::VerifyArgs;
 use crate::failure::{Failure, escape_control};
 use crate::interrupt::Work;
-use crate::outfile::OutFile;
+use crate::outfile::{Kind, OutFile};
 use crate::output;
 use crate::progress::Progress;
 
@@ -66,7 +66,7 @@ fn check(path: &Path, args: &VerifyArgs, jobs: usize) -> Result<(), Failure> {
 /// Writes the manifest of a folder: JSON for a name that ends in `.json`, else the lines of `sha256sum`.
 fn write(path: &Path, folder: &Path, jobs: usize) -> Result<(), Failure> {
     let work = Work::begin(); // from here on a signal may leave no file behind
-    let mut out = OutFile::claim("--write", path)?;
+    let mut out = OutFile::claim("--write", path, Kind::Manifest)?;
     let walked = Folder::walk(folder, Some(path))?;
     let (bytes, begun) = (walked.bytes(), Instant::now());
     let read = Reading::new("hashing", bytes, &work);

@@ -13,7 +13,7 @@ use super::record::{Filter, Recorder, lock};
 use crate::args::TraceDumpArgs;
 use crate::failure::Failure;
 use crate::interrupt::Work;
-use crate::outfile::OutFile;
+use crate::outfile::{Kind, OutFile};
 use crate::prompt::Prompt;
 use crate::{load, output, source};
 
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &TraceDumpArgs) -> Result<(), Failure> {
     let cpu_options = args.device.cpu_options()?;
     let prompt = Prompt::read(&args.prompt)?;
     let work = Work::begin(); // from here on a signal may leave no file behind
-    let mut out = OutFile::claim("--out", &args.out)?;
+    let mut out = OutFile::claim("--out", &args.out, Kind::Trace)?;
     let (target, head) = source::open_with_head(&args.model, &args.head)?;
     if args.depth > 0 && head.file().is_none() {
         return Err(cudafast_runtime::Error::NoDraftHead { depth: args.depth }.into());

@@ -7,3 +7,8 @@ mod record;
 
 pub(crate) use diff::run as diff;
 pub(crate) use dump::run as dump;
+
+/// Whether a file is a whole trace.
+pub(crate) fn is_trace(path: &std::path::Path) -> bool {
+    file::Trace::open(path).is_ok()
+}
