@@ -1,5 +1,7 @@
 //! `cudafast detokenize`: the bytes of token ids.
 
+use std::path::Path;
+
 use cudafast_runtime::TokenId;
 
 use crate::args::DetokenizeArgs;
@@ -7,13 +9,17 @@ use crate::failure::Failure;
 use crate::{output, prompt, source};
 
 pub(crate) fn run(args: &DetokenizeArgs) -> Result<(), Failure> {
-    let (name, text) = match (&args.file, &args.ids[..]) {
-        (Some(path), _) => (path.display().to_string(), prompt::read_text(path)?),
-        (None, []) => ("standard input".into(), prompt::read_stdin()?),
-        (None, [only]) if only == "-" => ("standard input".into(), prompt::read_stdin()?),
-        (None, ids) => ("IDS".into(), ids.join(" ")),
+    let (name, ids) = match (&args.file, &args.ids[..]) {
+        (None, given) if !given.is_empty() && given != ["-"] => {
+            ("IDS".into(), ids(&given.join(" ")).map_err(|part| Failure::NoIdArgument { part })?)
+        }
+        (file, _) => {
+            let path = file.as_deref().unwrap_or(Path::new("-"));
+            let (name, text) = (prompt::name_of(path), prompt::read_text(path)?);
+            let ids = ids(&text).map_err(|part| Failure::NoId { name: name.clone(), part })?;
+            (name, ids)
+        }
     };
-    let ids = ids(&text).map_err(|part| Failure::NoId { name: name.clone(), part })?;
     let tokenizer = cudafast_runtime::tokenizer(&source::outline_model(&args.model)?)?;
     tokenizer.check_ids(&ids).map_err(|source| Failure::ForeignId { name, source })?;
     let bytes: Vec<u8> = ids.iter().flat_map(|&id| tokenizer.token_bytes(id)).copied().collect();

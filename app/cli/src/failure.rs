@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-use cudafast_runtime::BackendError;
+use cudafast_runtime::{BackendError, TokenId};
 
 /// Every way a command can fail. The chain of causes is printed, so no text repeats its source.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,14 @@ pub(crate) enum Failure {
     Backend(#[from] BackendError),
     #[error("--ids: an id stands for no text; see `cudafast tokenize` for a text's ids")]
     Ids { source: cudafast_text::Error },
+    #[error("IDS: `{part}` is no token id; give numbers separated by commas or blanks")]
+    NoIdArgument { part: String },
+    #[error("--logit-bias: token {id} is given twice; give each token once")]
+    BiasTwice { id: TokenId },
+    #[error("-p 0, -n 0 and no --verify-rows leave nothing to measure; give at least one of them, or --machine")]
+    NothingToMeasure,
+    #[error("{name}: has no tokens; give at least one")]
+    NoTokens { name: String },
     #[error("{name}: `{part}` is no token id; give numbers separated by commas, blanks or newlines")]
     NoId { name: String, part: String },
     #[error("{name}: an id stands for no text; see `cudafast tokenize` for a text's ids")]
@@ -31,14 +39,21 @@ pub(crate) enum Failure {
     SeveralHeads { note: String },
     #[error("{path}: cannot be read; check the path and its permissions")]
     Read { path: String, source: io::Error },
-    #[error("{path}: is not UTF-8 at byte {at}; give the prompt as UTF-8 text")]
+    #[error("{path}: is not UTF-8 at byte {at}; give text as UTF-8")]
     NotUtf8 { path: String, at: usize },
-    #[error("{path}: is longer than {limit} bytes; give a text that fits the context")]
+    #[error("{path}: is longer than {limit} bytes; give a shorter text")]
     TextTooLong { path: String, limit: u64 },
     #[error("{flag} {}: cannot be written; check the path, its permissions and the free space", path.display())]
     Out { flag: &'static str, path: PathBuf, source: io::Error },
     #[error("{flag} {}: is a directory; give the name of a file", path.display())]
     OutIsDirectory { flag: &'static str, path: PathBuf },
+    #[error(
+        "{flag} {}: is not {kind}, which alone would be replaced; give another name, or remove the file",
+        path.display()
+    )]
+    OutIsForeign { flag: &'static str, path: PathBuf, kind: &'static str },
+    #[error("{flag} {}: is a link that leads nowhere; remove it, or give another name", path.display())]
+    OutLeadsNowhere { flag: &'static str, path: PathBuf },
     #[error(transparent)]
     Pins(#[from] bench_pins::Error),
     #[error("{manifest}: not all of the {files} listed files are as listed: {faults}; fetch these again")]
@@ -47,21 +62,14 @@ pub(crate) enum Failure {
     TestTooLong { test: String, tokens: usize, trained: usize },
     #[error("--machine: a thread cannot be started; measure with fewer")]
     Probe { source: io::Error },
-    #[error(
-        "{flag} {}: is not {kind}, which alone would be replaced; give another name, or remove the file",
-        path.display()
-    )]
-    OutIsForeign { flag: &'static str, path: PathBuf, kind: &'static str },
-    #[error("{flag} {}: is a link that leads nowhere; remove it, or give another name", path.display())]
-    OutLeadsNowhere { flag: &'static str, path: PathBuf },
     #[error("{}: is no whole trace: {why}; write it with `cudafast trace dump`", path.display())]
     NoTrace { path: PathBuf, why: String },
     #[error("{} and {} cannot be compared: {why}", a.display(), b.display())]
     OtherTrace { a: PathBuf, b: PathBuf, why: String },
     #[error("the traces differ, first at {first}")]
     TracesDiffer { first: String },
-    #[error("the text has {found} tokens; a perplexity needs at least 2")]
-    TextTooShort { found: usize },
+    #[error("{path}: has {found} tokens; a perplexity needs at least 2")]
+    TextTooShort { path: String, found: usize },
     #[error("--stride {stride} with --ctx-tokens {ctx_tokens}: expected a stride from 1 to one less than the window")]
     Stride { stride: usize, ctx_tokens: usize },
     #[error("--out {}: is no directory; give the name of a folder", path.display())]
@@ -77,6 +85,8 @@ pub(crate) enum Failure {
         "--synth: needs {needed} bytes of memory, {available} are free; ask for less, e.g. layers=4,ngram-rows=1000000"
     )]
     SynthRoom { needed: u64, available: u64 },
+    #[error("lines refused: {refused}, each for the reason told above")]
+    LinesRefused { refused: usize },
     #[error("cannot write to standard output")]
     Stdout { source: io::Error },
     #[error("cannot read from standard input")]
@@ -87,12 +97,24 @@ pub(crate) enum Failure {
     Interrupted,
 }
 
+/// A command line that cannot be followed.
+pub(crate) const USAGE: u8 = 2;
+
 /// What shells report for a program that Ctrl-C ended.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
-        if matches!(self, Failure::Interrupted) { INTERRUPTED } else { 1 }
+        match self {
+            Failure::Interrupted => INTERRUPTED,
+            // What only several flags together, or their values, show to be no command.
+            Failure::NoIdArgument { .. }
+            | Failure::BiasTwice { .. }
+            | Failure::NothingToMeasure
+            | Failure::Stride { .. }
+            | Failure::Model(cudafast_model::Error::Synth { .. }) => USAGE,
+            _ => 1,
+        }
     }
 
     /// The failure and its causes, separated by colons. Control characters are escaped: file names may hold newlines.

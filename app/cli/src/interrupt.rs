@@ -9,6 +9,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, INTERRUPTED};
+use crate::output;
 
 struct State {
     /// The flag of the work under way.
@@ -54,6 +55,10 @@ fn heard(signal: i32) {
             if let Some(terminal) = &state.terminal {
                 // Without it the shell would get a terminal that shows nothing of what is typed.
                 let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, terminal);
+            }
+            if state.under_way.is_none() {
+                // Nobody else will say it. Not after a second signal, when standard error may be what hangs.
+                output::error_line(&Failure::Interrupted.one_line());
             }
             std::process::exit(i32::from(INTERRUPTED))
         }

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use rustix::fs::FileType;
+
 use crate::failure::{Failure, escape_control};
 
 /// Writes text and flushes it, so that a reader sees tokens as they come. A closed reader is a failure, not a panic.
@@ -12,7 +14,17 @@ pub(crate) fn text(text: &str) -> Result<(), Failure> {
 /// Writes bytes as they are, and flushes them.
 pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(|source| Failure::Stdout { source })
+    out.write_all(bytes)
+        .and_then(|()| out.flush())
+        .map_err(|source| if terminal_is_gone(&source) { Failure::Interrupted } else { Failure::Stdout { source } })
+}
+
+/// Whether a write failed because the other end of the terminal was closed. Its hangup may come later, or to another process
+/// alone. A disk can fail with the same number.
+fn terminal_is_gone(error: &io::Error) -> bool {
+    let device = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
+        && rustix::fs::fstat(io::stdout()).is_ok_and(device)
 }
 
 /// One object on one line.

@@ -45,11 +45,11 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
     let loaded = load::load(source::open_model(&args.model)?, &Head::None, &cpu_options)?;
     let tokens = loaded.engine.prompt(&text)?;
     if tokens.len() < 2 {
-        return Err(Failure::TextTooShort { found: tokens.len() });
+        return Err(Failure::TextTooShort { path: prompt::name_of(&args.text), found: tokens.len() });
     }
     let ctx_tokens = args.ctx_tokens.unwrap_or_else(|| CTX_TOKENS.min(loaded.trained_tokens()));
     let stride = args.stride.unwrap_or_else(|| (ctx_tokens / 2).max(1));
-    if ctx_tokens < 2 || !(1..ctx_tokens).contains(&stride) {
+    if stride >= ctx_tokens {
         return Err(Failure::Stride { stride, ctx_tokens });
     }
     let (mut session, _) = loaded.open_session(ctx_tokens, 0)?;

@@ -140,7 +140,8 @@ pub(crate) fn finish_word(finish: Finish) -> &'static str {
 }
 
 /// One line: prompt and its speed, tokens and their speed, acceptance, memory, and whatever was out of the ordinary.
-pub(crate) fn summary(generation: &Generation, plan: &MemoryPlan) -> String {
+/// `can_grow`: the model was trained for more context than there was.
+pub(crate) fn summary(generation: &Generation, plan: &MemoryPlan, can_grow: bool) -> String {
     let timings = &generation.timings;
     let mut line = format!("{} prompt tokens{}", timings.prefill_tokens, speed(timings.prefill_tok_s()));
     if timings.cached_tokens > 0 {
@@ -157,12 +158,17 @@ pub(crate) fn summary(generation: &Generation, plan: &MemoryPlan) -> String {
         None => ", no drafts".into(),
     };
     line += &format!(", memory {:.1} MiB", plan.total() as f64 / f64::from(1 << 20));
-    line += match generation.finish {
+    line + unusual(generation.finish, can_grow)
+}
+
+/// What is to be said of an end that nobody asked for.
+fn unusual(finish: Finish, can_grow: bool) -> &'static str {
+    match finish {
         Finish::Stop | Finish::StopString(_) | Finish::Length => "",
         Finish::Cancelled => "; cancelled",
-        Finish::ContextFull => "; the context is full, raise --ctx-tokens",
-    };
-    line
+        Finish::ContextFull if can_grow => "; the context is full, raise --ctx-tokens",
+        Finish::ContextFull => "; the context is full, and the model was trained for no more",
+    }
 }
 
 fn acceptance(generation: &Generation) -> Option<f64> {
@@ -195,6 +201,12 @@ mod tests {
         assert_eq!((report.count, report.drafted, report.accepted, report.acceptance), (3, 4, 3, Some(0.75)));
         let serial = serde_json::to_value(RoundsReport::of(&generation(&[(0, 0)]))).unwrap();
         assert!(serial["acceptance"].is_null());
+    }
+
+    #[test]
+    fn a_full_context_is_to_be_raised_only_where_it_can_be() {
+        assert!(unusual(Finish::ContextFull, true).ends_with("raise --ctx-tokens"));
+        assert!(unusual(Finish::ContextFull, false).ends_with("trained for no more"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use cudafast_model::MemoryPlan;
-use cudafast_runtime::{CancelFlag, GenEvent, GenerateOptions, Generation, Session, TokenId};
+use cudafast_runtime::{CancelFlag, Engine, GenEvent, GenerateOptions, Generation, Session, TokenId};
 use cudafast_text::RenderOptions;
 use serde::Serialize;
 use serde_json::json;
@@ -14,7 +14,7 @@ use crate::interrupt::Work;
 use crate::load::{self, Loaded};
 use crate::output;
 use crate::progress::Waiting;
-use crate::prompt::Prompt;
+use crate::prompt::{Content, Prompt};
 use crate::report::{self, LogprobsReport, MemoryReport, RoundsReport, TimingsReport};
 
 /// The object of `--json`; stable for other programs.
@@ -25,7 +25,7 @@ struct RunReport<'a> {
     prompt_tokens: usize,
     /// The stop token included.
     tokens: &'a [TokenId],
-    /// The stop token and other control tokens left out.
+    /// The stop token and other control tokens left out; with --think the opening `<think>` of the prompt before it.
     text: &'a str,
     finish: &'static str,
     /// With --logprobs, one entry per token.
@@ -38,16 +38,17 @@ struct RunReport<'a> {
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let cpu_options = args.device.cpu_options()?;
+    args.generate.sampling.check()?;
     let prompt = Prompt::read(&args.prompt)?;
     let loaded = load::open(&args.model, &args.head, &args.generate, &cpu_options)?;
     let engine = &loaded.engine;
-    let tokens = match &prompt {
-        Prompt::Text(text) if args.chat => {
+    let tokens = match &prompt.content {
+        Content::Text(text) if args.chat => {
             loaded.require_template()?;
             let message = json!({ "role": "user", "content": text });
             engine.chat_prompt(&[message], &render_options(args.think))?
         }
-        prompt => prompt.tokens(engine)?,
+        _ => prompt.tokens(engine)?,
     };
     let mut options = loaded.generate_options(&args.generate)?;
     if args.ignore_stop {
@@ -57,13 +58,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let ctx_tokens = ctx_tokens(&loaded, args.generate.ctx_tokens, &tokens, options.max_tokens);
     let (mut session, plan) = loaded.open_session(ctx_tokens, 0)?;
     let work = Work::begin();
-    let generation = answer(&mut session, &tokens, &options, (!args.json).then_some(""), &work.cancel)?;
+    let opening = opened_thoughts(engine, &tokens, args.think);
+    let mut generation = answer(&mut session, &tokens, &options, (!args.json).then_some(opening), &work.cancel)?;
     if args.json {
+        generation.text.insert_str(0, opening);
         let logprobs = args.logprobs.map(|_| LogprobsReport::of(&generation, engine.tokenizer()));
         print_json(&loaded, tokens.len(), &generation, logprobs, &plan)?;
     } else {
         output::text("\n")?;
-        output::note(&report::summary(&generation, &plan));
+        output::note(&report::summary(&generation, &plan, ctx_tokens < loaded.trained_tokens()));
     }
     work.check()
 }
@@ -98,6 +101,12 @@ fn print_json(
 /// A conversation up to the opening of the model's answer.
 pub(crate) fn render_options(think: bool) -> RenderOptions {
     RenderOptions { add_generation_prompt: true, enable_thinking: Some(think), ..RenderOptions::default() }
+}
+
+/// What of the thoughts the prompt has opened: the answer closes them, and a reader sees both ends.
+pub(crate) fn opened_thoughts(engine: &Engine, prompt: &[TokenId], think: bool) -> &'static str {
+    let end = &prompt[prompt.len().saturating_sub(8)..];
+    if think && engine.tokenizer().decode(end).trim_end().ends_with("<think>") { "<think>\n" } else { "" }
 }
 
 /// Generates. With `show`, prints what it says before the first token, then text as it is known.

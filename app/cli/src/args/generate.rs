@@ -6,7 +6,8 @@ use std::str::FromStr;
 use clap::Args;
 use cudafast_runtime::{DepthPolicy, MAX_DEPTH, MAX_TOP_LOGPROBS, Penalties, Sampling, TokenId};
 
-use super::{DeviceArgs, HeadArgs, ModelArgs};
+use super::{DeviceArgs, HeadArgs, ModelArgs, whole};
+use crate::failure::Failure;
 
 /// How tokens are chosen. What is left out is taken from the file's `general.sampling.*` keys, else is off.
 #[derive(Debug, Args)]
@@ -15,7 +16,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = temperature)]
     pub(crate) temp: Option<f32>,
     /// Draw from the K most likely tokens; 0 = all. Left out: the file's value, else 0
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = whole::<usize>(0))]
     pub(crate) top_k: Option<usize>,
     /// Draw from the most likely tokens that together have this probability; 1 = all. Left out: the file's value, else 1
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = top_p)]
@@ -24,7 +25,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, default_value_t = 0.0, value_name = "P", allow_negative_numbers = true, value_parser = min_p)]
     pub(crate) min_p: f32,
     /// Names the sequence of draws: the same seed gives the same text, with drafting or without
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>(0))]
     pub(crate) seed: u64,
     /// Divide the positive logits, and multiply the others, of every token in the prompt and the answer so far; 1 = off
     #[arg(long, default_value_t = 1.0, value_name = "R", allow_negative_numbers = true, value_parser = repeat_penalty)]
@@ -36,7 +37,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, default_value_t = 0.0, value_name = "P", allow_negative_numbers = true, value_parser = frequency_penalty)]
     pub(crate) frequency_penalty: f32,
     /// Add a number from -100 to 100 to the logit of a token; may be given again for others
-    #[arg(long, value_name = "ID=VALUE")]
+    #[arg(long, value_name = "ID=VALUE", allow_hyphen_values = true)]
     pub(crate) logit_bias: Vec<Bias>,
 }
 
@@ -44,11 +45,12 @@ pub(crate) struct SamplingArgs {
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArgs {
     /// Most tokens to generate, in chat for one answer
-    #[arg(short = 'n', long, default_value_t = 256, value_name = "N")]
+    #[arg(short = 'n', long, default_value_t = 256, value_name = "N", allow_negative_numbers = true,
+        value_parser = whole::<usize>(0))]
     pub(crate) max_tokens: usize,
     /// Drafts verified at once: 0 to 6, 0 = no drafting, or auto = as many as pay for themselves. Changes speed only.
     /// Without a draft head auto is 0 and a number above 0 is an error
-    #[arg(long, default_value = "auto", value_name = "D")]
+    #[arg(long, default_value = "auto", value_name = "D", allow_negative_numbers = true)]
     pub(crate) depth: Depth,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
@@ -57,7 +59,7 @@ pub(crate) struct GenerateArgs {
     pub(crate) stop: Vec<String>,
     /// Room for this many tokens, prompt and answer together. Left out: what run needs, 32768 for chat; at most the context
     /// the model was trained for
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>(1))]
     pub(crate) ctx_tokens: Option<usize>,
 }
 
@@ -104,7 +106,7 @@ pub(crate) struct RunArgs {
     /// Take the prompt as a user's message and render it with the model's chat template
     #[arg(long, conflicts_with = "ids")]
     pub(crate) chat: bool,
-    /// With --chat: let the model think before it answers
+    /// With --chat: let the model think before it answers. Its thoughts come first, from <think> to </think>
     #[arg(long, requires = "chat")]
     pub(crate) think: bool,
     /// Go on past the model's stop tokens, up to --max-tokens
@@ -114,7 +116,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// With --json: the log-probability of every token and of the N most likely ones, 0 to 20
-    #[arg(long, value_name = "N", requires = "json", value_parser = top_logprobs)]
+    #[arg(long, value_name = "N", requires = "json", allow_negative_numbers = true, value_parser = top_logprobs)]
     pub(crate) logprobs: Option<usize>,
 }
 
@@ -127,7 +129,8 @@ Examples:
 A line is a message; on a terminal one that ends in a backslash goes on on the next. /help lists the commands: /reset /system
 /think /depth /quit. Ctrl-C stops the answer and keeps the conversation, a second one leaves, as does Ctrl-D. What is typed on
 a terminal is kept in ~/.local/state/cudafast/chat-history (by $XDG_STATE_HOME elsewhere), for its owner only; a line that
-begins with a blank is not.";
+begins with a blank is not. A line that is refused (too long, not UTF-8, no such command) is told and the conversation goes
+on; that of a pipe then ends with exit code 1.";
 
 #[derive(Debug, Args)]
 #[command(after_help = CHAT_HELP)]
@@ -194,15 +197,28 @@ fn top_logprobs(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|top| *top <= MAX_TOP_LOGPROBS).ok_or_else(refused)
 }
 
-/// A token and what is added to its logit. Range and vocabulary are the session's to check.
+/// A token and what is added to its logit. The vocabulary is the session's to check.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Bias(pub(crate) TokenId, pub(crate) f32);
+
+impl SamplingArgs {
+    /// Refuses a token that is given two biases.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let mut ids: Vec<TokenId> = self.logit_bias.iter().map(|bias| bias.0).collect();
+        ids.sort_unstable();
+        match ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Failure::BiasTwice { id: pair[0] }),
+            None => Ok(()),
+        }
+    }
+}
 
 impl FromStr for Bias {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = text.split_once('=').and_then(|(id, value)| Some(Self(id.parse().ok()?, value.parse().ok()?)));
-        parsed.ok_or_else(|| "expected a token id and a number, e.g. 42=-5.5".into())
+        let parsed = parsed.filter(|bias| (-100.0..=100.0).contains(&bias.1));
+        parsed.ok_or_else(|| "expected a token id and a number from -100 to 100, e.g. 42=-5.5".into())
     }
 }
 

@@ -8,7 +8,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use cudafast_runtime::MAX_DEPTH;
 
 use super::model::{BackendArgs, threads};
-use super::{Depth, DeviceArgs, HeadArgs, ModelArgs, PromptArgs};
+use super::{Depth, DeviceArgs, HeadArgs, ModelArgs, PromptArgs, file, whole};
+use crate::failure::Failure;
 
 /// How a result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -40,10 +41,10 @@ pub(crate) struct PerplexityArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// Tokens of a window. Left out: 512, or the trained context if that is less
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>(2))]
     pub(crate) ctx_tokens: Option<usize>,
     /// Tokens from the start of one window to that of the next. Left out: half a window
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>(1))]
     pub(crate) stride: Option<usize>,
     /// How the result is printed
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
@@ -85,7 +86,7 @@ pub(crate) struct TraceDumpArgs {
     #[arg(long, value_name = "ROWS", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = rows)]
     pub(crate) decode: Option<usize>,
     /// Drafts to chain behind the prompt, 0 to 6
-    #[arg(long, default_value_t = 0, value_name = "D", value_parser = drafts)]
+    #[arg(long, default_value_t = 0, value_name = "D", allow_negative_numbers = true, value_parser = drafts)]
     pub(crate) depth: usize,
     /// Layers to keep, as FIRST..END; the draft head's is the one behind the last. Left out: all
     #[arg(long, value_name = "RANGE")]
@@ -94,7 +95,7 @@ pub(crate) struct TraceDumpArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) ops: Vec<String>,
     /// The file to write
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) out: PathBuf,
 }
 
@@ -192,26 +193,29 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) backend: BackendArgs,
     /// Worker threads to measure with, at most 1024; 0 = every core
-    #[arg(long, default_value = "0", value_name = "N,..", value_delimiter = ',', value_parser = threads)]
+    #[arg(long, default_value = "0", value_name = "N,..", value_delimiter = ',', allow_negative_numbers = true,
+        value_parser = threads)]
     pub(crate) threads: Vec<usize>,
     /// Tokens of the prompts to measure; 0 = none
-    #[arg(short = 'p', long, default_value = "512", value_name = "N,..", value_delimiter = ',')]
+    #[arg(short = 'p', long, default_value = "512", value_name = "N,..", value_delimiter = ',',
+        allow_negative_numbers = true, value_parser = whole::<usize>(0))]
     pub(crate) prompt_tokens: Vec<usize>,
     /// Tokens to generate, and rounds of a verify; 0 = none
-    #[arg(short = 'n', long, default_value = "128", value_name = "N,..", value_delimiter = ',')]
+    #[arg(short = 'n', long, default_value = "128", value_name = "N,..", value_delimiter = ',',
+        allow_negative_numbers = true, value_parser = whole::<usize>(0))]
     pub(crate) gen_tokens: Vec<usize>,
     /// Drafts verified at once while generating: 0 to 6, or auto. Left out: 0, and 3 and auto with a draft head
-    #[arg(long, value_name = "D,..", value_delimiter = ',')]
+    #[arg(long, value_name = "D,..", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) depth: Vec<Depth>,
     /// Rows of rounds to measure, 1 to 7. Left out: none
-    #[arg(long, value_name = "K,..", value_delimiter = ',', value_parser = rows)]
+    #[arg(long, value_name = "K,..", value_delimiter = ',', allow_negative_numbers = true, value_parser = rows)]
     pub(crate) verify_rows: Vec<usize>,
     /// A text that is continued; more than one may be given, and each makes its own tokens. Left out: the openings of a story
     /// and of an old book
     #[arg(long, default_values = PROMPTS, value_name = "TEXT")]
     pub(crate) prompt: Vec<String>,
     /// Measurements of each row
-    #[arg(short, long, default_value_t = 5, value_name = "N", value_parser = reps)]
+    #[arg(short, long, default_value_t = 5, value_name = "N", allow_negative_numbers = true, value_parser = reps)]
     pub(crate) reps: usize,
     /// Also measure the machine's memory and dots, and the rows' share of both
     #[arg(long)]
@@ -219,6 +223,15 @@ pub(crate) struct BenchArgs {
     /// How the result is printed
     #[arg(short, long, default_value = "md", value_name = "FORMAT")]
     pub(crate) output: BenchOutput,
+}
+
+impl BenchArgs {
+    /// Refuses a bench of no row.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let none = |sizes: &[usize]| sizes.iter().all(|size| *size == 0);
+        let nothing = none(&self.prompt_tokens) && none(&self.gen_tokens) && self.verify_rows.is_empty();
+        if nothing && !self.machine { Err(Failure::NothingToMeasure) } else { Ok(()) }
+    }
 }
 
 fn reps(text: &str) -> Result<usize, String> {

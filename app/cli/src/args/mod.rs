@@ -9,8 +9,10 @@ mod text;
 mod verify;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -24,6 +26,7 @@ pub(crate) use self::synth::SynthArgs;
 use self::synth::Synthetic;
 pub(crate) use self::text::{DetokenizeArgs, TokenizeArgs};
 pub(crate) use self::verify::VerifyArgs;
+use crate::failure::USAGE;
 use crate::output;
 
 const AFTER_HELP: &str = "\
@@ -96,14 +99,28 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), crate::failure::
     output::bytes(&script)
 }
 
+/// A whole number of at least `least`.
+fn whole<T: TryFrom<u64>>(least: u64) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| *number >= least);
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| format!("expected {least} to {}", u64::MAX))
+    }
+}
+
+/// The name of a file to write. What is written appears whole, which standard output cannot.
+fn file() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.to_str() {
+        Some("-") => Err("cannot be standard output; give another name, or ./- for this one"),
+        _ => Ok(path),
+    })
+}
+
 /// What the command line came to.
 pub(crate) enum Parsed {
     Command(Command),
     /// Help was printed, or what is wrong with the line.
     Exit(ExitCode),
 }
-
-const USAGE: u8 = 2;
 
 /// Reads the process's own command line.
 pub(crate) fn parse() -> Parsed {

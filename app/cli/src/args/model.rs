@@ -38,7 +38,7 @@ pub(crate) struct DeviceArgs {
     #[command(flatten)]
     backend: BackendArgs,
     /// Worker threads on the CPU, at most 1024; 0 = every core
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = threads)]
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true, value_parser = threads)]
     threads: usize,
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DeviceArgs, HeadArgs, ModelArgs, PromptArgs};
+use super::{DeviceArgs, HeadArgs, ModelArgs, PromptArgs, file, whole};
 
 const INSPECT_HELP: &str = "\
 Examples:
@@ -23,7 +23,7 @@ pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) head: HeadArgs,
     /// Context to plan memory for. Left out: 32768, or the trained context if that is less
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<usize>(1))]
     pub(crate) ctx_tokens: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
@@ -35,7 +35,8 @@ Examples:
   cudafast eval -m DIR --ids 1,2,3 --out logits.npy
   cudafast eval -m DIR --f32 --prompt-file letter.txt --out logits.npy
 
-Row i of the file has the logits after token i. The file appears whole or not at all.";
+Row i of the file has the logits after token i. The file appears whole or not at all, and replaces
+another one only if that is an NPY file too.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EVAL_HELP)]
@@ -50,6 +51,6 @@ pub(crate) struct EvalArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// The file to write: NPY 1.0, float32, [positions, vocabulary]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) out: PathBuf,
 }

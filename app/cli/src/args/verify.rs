@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::file;
+
 const VERIFY_HELP: &str = "\
 Examples:
   cudafast verify DIR/SHA256SUMS
@@ -14,7 +16,7 @@ Examples:
 A manifest is what sha256sum writes, or JSON: {\"files\":[{\"path\",\"size_bytes\",\"sha256\"}]}, also as target.files of a
 track's fixture. Standard output gets a line per file; the exit code is 1 if one is missing, of another size or another hash.
 A manifest that lists a directory, a pipe, a device, a name twice or a way out of the folder is refused. --write leaves out
-hidden files.";
+hidden files, and replaces a manifest that it could have made but no other file.";
 
 #[derive(Debug, Args)]
 #[command(after_help = VERIFY_HELP)]
@@ -23,13 +25,13 @@ pub(crate) struct VerifyArgs {
     #[arg(value_name = "MANIFEST", required_unless_present = "write", conflicts_with = "write")]
     pub(crate) manifest: Option<PathBuf>,
     /// Write a manifest of the folder instead: JSON if the name ends in .json, else as sha256sum does
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = file())]
     pub(crate) write: Option<PathBuf>,
     /// The folder with the files. Left out: that of the manifest
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Files read at once, at most 64; 0 = as many as there are cores, up to 8
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = jobs)]
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true, value_parser = jobs)]
     pub(crate) jobs: usize,
 }
 

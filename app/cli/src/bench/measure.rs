@@ -97,7 +97,7 @@ impl Lane {
             _ => args.prompt.iter().map(|text| loaded.engine.prompt(text)).collect::<Result<Vec<_>, _>>()?,
         };
         if texts.iter().any(Vec::is_empty) {
-            return Err(cudafast_runtime::Error::EmptyPrompt.into());
+            return Err(Failure::NoTokens { name: "--prompt".into() });
         }
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
         let ctx_tokens = match test {

@@ -23,6 +23,7 @@ use crate::source::Head;
 use crate::{load, output, source};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
+    args.check()?;
     let mut cpu_options = args.backend.cpu_options(0)?;
     let work = Work::begin();
     let (model, head) = source::open_with_head(&args.model, &args.head)?;

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
+use rustix::termios::{QueueSelector, tcflush};
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -24,6 +25,8 @@ use crate::{output, prompt};
 pub(super) enum Said {
     /// Lines that belong together.
     Text(String),
+    /// A line that cannot be read as text, and why.
+    Refused(String),
     /// Ctrl-C at an empty line.
     Interrupt,
     /// There is no more.
@@ -69,7 +72,10 @@ impl Input {
             Input::Edited(edited) => edited.next(),
             Input::Plain => {
                 invite();
-                Ok(prompt::read_line(&mut io::stdin().lock())?.map_or(Said::End, Said::Text))
+                match prompt::read_line() {
+                    Err(refused @ Failure::NotUtf8 { .. }) => Ok(Said::Refused(refused.one_line())),
+                    line => Ok(line?.map_or(Said::End, Said::Text)),
+                }
             }
         }
     }
@@ -95,6 +101,12 @@ impl Edited {
                 // One that is gone reads as an end or fails in a way of its own, before or after its SIGHUP comes.
                 Err(_) if !io::stdin().is_terminal() => return Err(Failure::Interrupted),
                 Err(ReadlineError::Eof) => return Ok(Said::End),
+                Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                    // The editor has lost its place: the rest of the line must not become a message.
+                    let _ = tcflush(io::stdin(), QueueSelector::IFlush);
+                    output::guide("\n"); // off the line that was begun
+                    return Ok(Said::Refused("what was typed is not UTF-8 and was dropped; type it again".into()));
+                }
                 Err(error) => return Err(unreadable(error)),
             }
         }
@@ -124,11 +136,6 @@ impl Edited {
             interrupt::defer();
         }
     }
-}
-
-/// The other end of a terminal was closed.
-pub(super) fn is_gone(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 fn unreadable(error: ReadlineError) -> Failure {

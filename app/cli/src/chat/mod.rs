@@ -7,7 +7,7 @@ mod input;
 use std::io::{self, IsTerminal};
 
 use cudafast_model::MemoryPlan;
-use cudafast_runtime::{Finish, GenerateOptions, Session, TokenId};
+use cudafast_runtime::{Finish, GenerateOptions, Session};
 use serde_json::{Value, json};
 
 use self::command::Entry;
@@ -22,6 +22,7 @@ use crate::{output, report, run};
 const SNAPSHOTS: usize = 2;
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
+    args.generate.sampling.check()?;
     let loaded = load::open(&args.model, &args.head, &args.generate, &args.device.cpu_options()?)?;
     loaded.require_template()?;
     let options = loaded.generate_options(&args.generate)?;
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         system: args.system.clone(),
         think: args.think,
         person: io::stdin().is_terminal(),
+        refused: 0,
         messages: Vec::new(),
     };
     chat.reset();
@@ -51,6 +53,8 @@ struct Chat<'a> {
     /// Somebody sits there, who may stop an answer and go on.
     person: bool,
     messages: Vec<Value>,
+    /// Lines that were refused.
+    refused: usize,
 }
 
 /// How a turn ended.
@@ -74,11 +78,15 @@ impl Chat<'_> {
         while !interrupt::ended() {
             let said = if interrupt::take_deferred() { Said::Interrupt } else { input.next()? };
             let text = match said {
-                Said::End => return Ok(()),
+                Said::End => return self.end(),
                 Said::Interrupt if interrupted => return Err(Failure::Interrupted),
                 Said::Interrupt => {
                     output::note("Ctrl-C once more leaves, and so does Ctrl-D");
                     interrupted = true;
+                    continue;
+                }
+                Said::Refused(why) => {
+                    self.refuse(&why);
                     continue;
                 }
                 Said::Text(text) => text,
@@ -86,7 +94,7 @@ impl Chat<'_> {
             interrupted = false;
             match command::parse(&text) {
                 Ok(Entry::Nothing) => {}
-                Ok(Entry::Quit) => return Ok(()),
+                Ok(Entry::Quit) => return self.end(),
                 Ok(Entry::Message(message)) => interrupted = self.turn(message)? == Turn::Stopped,
                 Ok(Entry::Help) => output::guide(command::HELP),
                 Ok(Entry::Reset) => self.reset(),
@@ -96,16 +104,30 @@ impl Chat<'_> {
                 }
                 Ok(Entry::Think(think)) => self.think = think,
                 Ok(Entry::Depth(depth)) => self.use_depth(depth),
-                Err(told) => output::note(&told),
+                Err(told) => self.refuse(&told),
             }
         }
         Err(Failure::Interrupted)
     }
 
+    /// Says why a line is not followed. The conversation goes on.
+    fn refuse(&mut self, why: &str) {
+        self.refused += 1;
+        output::note(why);
+    }
+
+    /// A person has seen what was refused; a program has the exit code.
+    fn end(&self) -> Result<(), Failure> {
+        match self.refused {
+            1.. if !self.person => Err(Failure::LinesRefused { refused: self.refused }),
+            _ => Ok(()),
+        }
+    }
+
     fn use_depth(&mut self, depth: Depth) {
         match depth {
             Depth::Fixed(depth @ 1..) if !self.loaded.engine.backend().has_draft_head() => {
-                output::note(&Failure::from(cudafast_runtime::Error::NoDraftHead { depth }).one_line());
+                self.refuse(&Failure::from(cudafast_runtime::Error::NoDraftHead { depth }).one_line());
             }
             depth => self.options.depth = depth.into(),
         }
@@ -117,8 +139,7 @@ impl Chat<'_> {
         let engine = &self.loaded.engine;
         self.messages.push(json!({ "role": "user", "content": message }));
         let tokens = engine.chat_prompt(&self.messages, &run::render_options(self.think))?;
-        // The prompt opens the thoughts and the answer closes them: a reader sees both.
-        let opening = if self.opens_thoughts(&tokens) { "<think>\n" } else { "" };
+        let opening = run::opened_thoughts(engine, &tokens, self.think);
         let work = Work::begin();
         if interrupt::take_deferred() || interrupt::ended() {
             work.cancel.raise(); // it came right behind Enter
@@ -130,16 +151,14 @@ impl Chat<'_> {
         let answer = match answer {
             Err(failure @ Failure::Session(cudafast_runtime::Error::PromptTooLong { .. })) => {
                 self.messages.pop();
-                output::note(&format!("{}; or /reset the conversation", failure.one_line()));
+                self.refuse(&format!("{}; or /reset the conversation", failure.one_line()));
                 return Ok(Turn::Done);
-            }
-            Err(Failure::Stdout { source }) if self.person && input::is_gone(&source) => {
-                return Err(Failure::Interrupted);
             }
             answer => answer?,
         };
         output::text("\n")?;
-        output::note(&report::summary(&answer, &self.plan));
+        let can_grow = self.session.ctx_tokens() < self.loaded.trained_tokens();
+        output::note(&report::summary(&answer, &self.plan, can_grow));
         if answer.text.is_empty() && answer.finish == Finish::Cancelled {
             self.messages.pop(); // as if it had not been said
         } else {
@@ -149,12 +168,6 @@ impl Chat<'_> {
             Err(_) if self.person => Ok(Turn::Stopped),
             checked => checked.map(|()| Turn::Done),
         }
-    }
-
-    /// Whether a prompt ends where the model is to think.
-    fn opens_thoughts(&self, prompt: &[TokenId]) -> bool {
-        let end = &prompt[prompt.len().saturating_sub(8)..];
-        self.think && self.loaded.engine.tokenizer().decode(end).trim_end().ends_with("<think>")
     }
 }
 

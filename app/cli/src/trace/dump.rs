@@ -27,11 +27,12 @@ pub(crate) fn run(args: &TraceDumpArgs) -> Result<(), Failure> {
         return Err(cudafast_runtime::Error::NoDraftHead { depth: args.depth }.into());
     }
     let tokens = prompt.tokens_by(&cudafast_runtime::tokenizer(&target)?)?;
-    if tokens.is_empty() {
-        return Err(cudafast_runtime::Error::EmptyPrompt.into());
-    }
     let backend = load::backend(&target, &head, &cpu_options)?;
     let hp = backend.hyperparams().clone();
+    if tokens.len() > hp.context_tokens {
+        let (prompt, limit) = (tokens.len(), hp.context_tokens);
+        return Err(cudafast_runtime::Error::PromptTooLong { prompt, limit, trained: limit }.into());
+    }
     let layers = args.layers.clone().map_or(0..hp.layers.len() + 1, |layers| layers.0);
     let filter = Filter { layers, ops: args.ops.clone() };
     let mut timeline = backend.open_timeline(&TimelineOptions { ctx_tokens: tokens.len() })?;

@@ -135,12 +135,13 @@ impl Trace {
         let shown = || path.display().to_string();
         let unreadable = |source| Failure::Read { path: shown(), source };
         let no_trace = |why: &str| Failure::NoTrace { path: path.to_owned(), why: why.into() };
-        let mut file = File::open(path).map_err(unreadable)?;
-        let about_file = file.metadata().map_err(unreadable)?;
-        if !about_file.is_file() {
+        // Opening a pipe would wait for its other end.
+        let found = std::fs::metadata(path).map_err(unreadable)?;
+        if !found.is_file() {
             return Err(no_trace("it is not a regular file"));
         }
-        let len = about_file.len();
+        let mut file = File::open(path).map_err(unreadable)?;
+        let len = file.metadata().map_err(unreadable)?.len();
         let mut header_len = [0; 8];
         let short = |_| no_trace("it ends inside its header");
         file.read_exact(&mut header_len).map_err(short)?;

@@ -153,7 +153,7 @@ fn zero_and_one_token_are_lengths_too() {
 fn a_full_context_ends_the_answer_and_says_so() {
     let cli = Cli::new();
     let ran = cli.run(&["run", STORY, "--ctx-tokens", "20"]).ok();
-    assert!(ran.err.contains("context is full"), "{ran:?}");
+    assert!(ran.err.contains("context is full, raise --ctx-tokens"), "{ran:?}");
     let report = cli.run(&["run", STORY, "--ctx-tokens", "20", "--json"]).ok().json();
     assert_eq!((tokens(&report).len(), &report["finish"]), (10, &Value::from("context_full")));
 }
@@ -196,10 +196,10 @@ fn threads_change_no_token() {
 fn chat_goes_on_from_what_it_has_and_forgets_when_told() {
     let cli = Cli::new();
     let said = "Tell me a story about a rabbit named Lily.\n/fly\n\nWhat is your name?\nTell me more.\n/reset\nHello.\n/quit\nnever read\n";
-    let ran = cli.run_with(&["chat", "-n", "60"], said).ok();
+    let ran = cli.run_with(&["chat", "-n", "60"], said);
     assert!(!ran.out.contains("<|") && !ran.out.contains("> "), "{ran:?}");
     let notes: Vec<&str> = ran.err.lines().collect();
-    assert_eq!(notes.len(), 5, "four answers and a command that does not exist: {ran:?}");
+    assert_eq!((notes.len(), ran.code), (6, 1), "four answers, a command that does not exist, twice: {ran:?}");
     assert!(notes[1].contains("/fly"), "{ran:?}");
     // Prompts of less than a chunk leave nothing to go back to.
     assert!(!notes[0].contains("cached") && notes[3].contains("(64 more were cached)"), "{ran:?}");
@@ -213,9 +213,10 @@ fn chat_refuses_a_message_that_does_not_fit_and_goes_on() {
     let cli = Cli::new();
     let long = "rabbit ".repeat(200);
     let said = format!("{long}\nHello.\n");
-    let ran = cli.run_with(&["chat", "-n", "5", "--ctx-tokens", "64"], said).ok();
+    let ran = cli.run_with(&["chat", "-n", "5", "--ctx-tokens", "64"], said);
     let notes: Vec<&str> = ran.err.lines().collect();
-    assert!(notes[0].contains("the context holds 64") && notes[1].contains("generated"), "{ran:?}");
+    assert!(notes[0].contains("the context holds 64") && notes[0].contains("raise --ctx-tokens"), "{ran:?}");
+    assert!(notes[1].contains("generated") && ran.code == 1, "{ran:?}");
 }
 
 #[test]

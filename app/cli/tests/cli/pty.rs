@@ -30,6 +30,15 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Starts the program in `cli`'s folder, where it also keeps its history.
     pub(crate) fn start(cli: &Cli, line: &[&str]) -> Self {
+        Self::open(cli, line, true)
+    }
+
+    /// The same on a terminal that is not the program's own: it does not hear of its end.
+    pub(crate) fn borrow(cli: &Cli, line: &[&str]) -> Self {
+        Self::open(cli, line, false)
+    }
+
+    fn open(cli: &Cli, line: &[&str], own: bool) -> Self {
         let near = File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap());
         grantpt(&near).unwrap();
         unlockpt(&near).unwrap();
@@ -43,16 +52,24 @@ impl Terminal {
         command.env("TERM", "xterm").env("XDG_STATE_HOME", cli.path("state"));
         // SAFETY: both are system calls that are safe between fork and exec; neither allocates.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 rustix::process::setsid()?;
-                Ok(rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?)
+                if own {
+                    rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+                }
+                Ok(())
             });
         }
         Self { child: command.spawn().unwrap(), near, far, seen: Vec::new(), mark: 0 }
     }
 
     pub(crate) fn keys(&mut self, keys: &str) {
-        self.near.write_all(keys.as_bytes()).unwrap();
+        self.bytes(keys.as_bytes());
+    }
+
+    /// What no keyboard should send.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.near.write_all(bytes).unwrap();
     }
 
     /// Reads until `text` appears behind what was waited for before.
@@ -68,6 +85,20 @@ impl Terminal {
             }
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none() && begun.elapsed() < HANG, "no {text:?}, {ended:?}: {}", self.text());
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+
+    /// Waits until the program waits: signals have their thread, and the main one sleeps again and again.
+    #[track_caller]
+    pub(crate) fn wait_for_reading(&mut self) {
+        let (begun, process) = (Instant::now(), PathBuf::from(format!("/proc/{}", self.child.id())));
+        let mut asleep = 0;
+        while asleep < 5 {
+            let tasks = std::fs::read_dir(process.join("task")).unwrap().count();
+            let stat = std::fs::read_to_string(process.join("stat")).unwrap();
+            asleep = if tasks > 1 && stat.contains(") S ") { asleep + 1 } else { 0 };
+            assert!(begun.elapsed() < HANG, "never waits: {}", self.text());
             std::thread::sleep(Duration::from_millis(3));
         }
     }

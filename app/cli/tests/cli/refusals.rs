@@ -29,6 +29,19 @@ fn a_command_line_that_cannot_be_followed_exits_with_2_and_says_what_is_wrong() 
         (&["run", PROMPT, "--presence-penalty", "-2.5"], "--presence-penalty"),
         (&["chat", "--frequency-penalty", "nan"], "--frequency-penalty"),
         (&["run", PROMPT, "--logit-bias", "fox=1"], "42=-5.5"),
+        (&["run", PROMPT, "--logit-bias", "-1=1"], "a token id and a number from -100 to 100"),
+        (&["run", PROMPT, "--logit-bias", "5=101"], "-100 to 100"),
+        (&["chat", "--logit-bias", "5=nan"], "-100 to 100"),
+        (&["run", PROMPT, "--threads", "-1"], "0 to 1024"),
+        (&["run", PROMPT, "--depth", "-1"], "0 to 6, or auto"),
+        (&["run", PROMPT, "--seed", "-1"], "0 to 18446744073709551615"),
+        (&["run", PROMPT, "--ctx-tokens", "0"], "1 to"),
+        (&["inspect", "--ctx-tokens", "-1"], "1 to"),
+        (&["perplexity", "x", "--ctx-tokens", "0"], "'0' for '--ctx-tokens <N>': expected 2 to"),
+        (&["perplexity", "x", "--stride", "0"], "'0' for '--stride <N>': expected 1 to"),
+        (&["eval", PROMPT, "--out", "-"], "--out <FILE>': cannot be standard output"),
+        (&["trace", "dump", PROMPT, "--out", "-"], "--out <FILE>': cannot be standard output"),
+        (&["verify", "--write", "-"], "--write <FILE>': cannot be standard output"),
         (&["run", PROMPT, "--stop", ""], "at least one character"),
         (&["run", PROMPT, "--json", "--logprobs", "21"], "0 to 20"),
         (&["run", PROMPT, "--logprobs", "2"], "--json"),
@@ -54,7 +67,8 @@ fn a_bias_that_no_token_can_have_is_refused_by_its_id() {
     let cli = Cli::new();
     cli.run(&["run", PROMPT, "--logit-bias", "3=1", "--logit-bias", "4096=1"])
         .refused(1, &["--logit-bias 4096", "4096"]);
-    cli.run(&["run", PROMPT, "--logit-bias", "3=101"]).refused(1, &["--logit-bias 3=101", "-100 to 100"]);
+    let twice = ["run", PROMPT, "--logit-bias", "3=1", "--logit-bias", "4=1", "--logit-bias", "3=2", "-m", "missing"];
+    cli.run(&twice).refused(2, &["--logit-bias", "token 3 is given twice"]);
 }
 
 #[test]
@@ -200,13 +214,14 @@ fn a_prompt_longer_than_the_context_is_refused_with_both_numbers() {
     std::fs::write(cli.path("l.npy"), NPY).unwrap();
     cli.run(&["eval", "--ids", &ids(4097), "--out", "l.npy"]).refused(1, most);
     assert_eq!(std::fs::read(cli.path("l.npy")).unwrap(), NPY);
+    cli.run(&["trace", "dump", "--ids", &ids(4097), "--out", "t"]).refused(1, most);
     assert_eq!(cli.files(), ["l.npy"]);
 }
 
 #[test]
 fn a_context_the_model_was_not_trained_for_is_refused() {
     let cli = Cli::new();
-    for bad in ["0", "4097", "1000000"] {
+    for bad in ["4097", "1000000"] {
         cli.run(&["run", PROMPT, "--ctx-tokens", bad]).refused(1, &["--ctx-tokens", bad, "4096"]);
     }
 }
@@ -216,9 +231,12 @@ fn ids_outside_the_vocabulary_and_empty_prompts_are_refused() {
     let cli = Cli::new();
     cli.run(&["run", "--ids", "1,4096"]).refused(1, &["4096"]);
     cli.run(&["eval", "--ids", "1,4096", "--out", "l.npy"]).refused(1, &["4096"]);
-    cli.run(&["run", ""]).refused(1, &["no tokens"]);
-    cli.run(&["eval", "", "--out", "l.npy"]).refused(1, &["no tokens"]);
+    cli.run(&["run", ""]).refused(1, &["PROMPT: has no tokens"]);
+    cli.run_with(&["run", "-"], "").refused(1, &["standard input: has no tokens"]);
     assert!(cli.files().is_empty());
+    std::fs::write(cli.path("p.txt"), "").unwrap();
+    cli.run(&["eval", "--prompt-file", "p.txt", "--out", "l.npy"]).refused(1, &["p.txt: has no tokens"]);
+    assert_eq!(cli.files(), ["p.txt"]);
 }
 
 #[test]
@@ -226,7 +244,8 @@ fn a_prompt_that_cannot_be_read_or_is_not_utf8_is_named() {
     let cli = Cli::new();
     cli.run(&["run", "--prompt-file", "missing.txt"]).refused(1, &["missing.txt", "No such file"]);
     std::fs::write(cli.path("latin1.txt"), b"caf\xe9").unwrap();
-    cli.run(&["run", "--prompt-file", "latin1.txt"]).refused(1, &["latin1.txt", "not UTF-8 at byte 3"]);
+    cli.run(&["run", "--prompt-file", "latin1.txt"])
+        .refused(1, &["latin1.txt", "not UTF-8 at byte 3; give text as UTF-8"]);
     cli.run_with(&["run", "-"], b"caf\xe9").refused(1, &["standard input", "not UTF-8 at byte 3"]);
     cli.run_with(&["tokenize"], b"\xff").refused(1, &["standard input", "not UTF-8 at byte 0"]);
 }
@@ -250,6 +269,53 @@ fn a_place_that_cannot_be_written_is_refused_before_anything_is_computed() {
     cli.run(&["eval", PROMPT, "-m", "missing.gguf", "--out", "folder"]).refused(1, &["--out folder", "directory"]);
     cli.run(&["eval", PROMPT, "--out", "/dev/full"]).refused(1, &["--out /dev/full", "No space left"]);
     assert_eq!(cli.files(), ["folder"]);
+}
+
+/// A slip of the name must not cost a model's shard, a letter, a track's fixture.
+#[test]
+fn a_file_that_an_output_is_not_like_is_not_replaced() {
+    let cli = Cli::new();
+    std::fs::write(cli.path("m.gguf"), "GGUF and more").unwrap();
+    cli.link(&cli.path("m.gguf"), "link");
+    std::os::unix::fs::symlink("nothing", cli.path("dangling")).unwrap();
+    for (line, kind) in [
+        (&["eval", PROMPT, "-m", "missing", "--out"][..], "an NPY file"),
+        (&["trace", "dump", PROMPT, "-m", "missing", "--out"], "a trace"),
+        (&["verify", "--write"], "a manifest"),
+    ] {
+        for name in ["m.gguf", "link"] {
+            let words = [name, "is not", kind, "give another name, or remove"];
+            cli.run(&[line, &[name]].concat()).refused(1, &words);
+        }
+        cli.run(&[line, &["dangling"]].concat()).refused(1, &["dangling: is a link that leads nowhere"]);
+    }
+    assert_eq!(std::fs::read(cli.path("m.gguf")).unwrap(), b"GGUF and more");
+    assert_eq!(cli.files(), ["dangling", "link", "m.gguf"]);
+    // What it would have made itself, also behind a link, it replaces.
+    std::fs::write(cli.path("m.gguf"), NPY).unwrap();
+    cli.run(&["eval", "--ids", "1", "--out", "link"]).ok();
+    assert!(std::fs::read(cli.path("m.gguf")).unwrap().len() > NPY.len());
+}
+
+/// Ctrl-C is the only way out of a prompt that does not come: one line, and the exit code of interruption.
+#[test]
+fn a_signal_while_standard_input_is_read_ends_with_one_line_and_130() {
+    let cli = Cli::new();
+    for (line, signal) in [(&["run", "-"][..], "-INT"), (&["verify", "-"], "-TERM"), (&["chat"], "-INT")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cudafast"));
+        command.current_dir(cli.folder.path()).args(line);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let pid = child.id();
+        // Signals have a thread of their own; before it they end the program as they end any.
+        while std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count() == 1 {
+            assert!(child.try_wait().unwrap().is_none(), "ended before it was interrupted");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+        let _input = child.stdin.take();
+        Ran::of(child.wait_with_output().unwrap()).refused(130, &["interrupted"]);
+    }
 }
 
 #[test]

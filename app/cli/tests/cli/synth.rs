@@ -69,23 +69,32 @@ fn a_synthetic_model_that_cannot_be_is_refused_before_anything_is_written() {
     let huge = ["synth", "--out", "a/b", "--layers", "2000"];
     cli.run(&huge).refused(1, &["--out a/b", "needs", "the disk has room for", "--layers"]);
     for (line, words) in [
-        (&["synth", "--out", "a", "--layers", "1"][..], &["layers: 1", "2 to 4096"][..]),
-        (&["synth", "--out", "a", "--vocab", "100"], &["vocabulary: 100", "289"]),
-        (&["synth", "--out", "a", "--ngram-rows", "1"], &["n-gram rows: 1"]),
-        (&["synth", "--out", "file", "--shape", "small"], &["--out file", "is no directory"]),
+        (&["synth", "--out", "file", "--shape", "small"][..], &["--out file", "is no directory"][..]),
         (&["run", "x", "--synth", "layers=1000"], &["--synth", "needs", "of memory"]),
         (&["eval", "x", "--out", "l.npy", "--synth", "layers=1000"], &["--synth", "needs"]),
     ] {
         cli.run(line).refused(1, words);
     }
-    for line in [
-        &["synth", "--shape", "small"][..],
-        &["synth", "--out", "a", "--types", "Q9_9"],
-        &["run", "x", "--synth", "layer=4"],
-        &["run", "x", "--synth", "layers=4", "-m", "file"],
+    for (line, word) in [
+        (&["synth", "--shape", "small"][..], "--out"),
+        (&["synth", "--out", "-"], "./-"),
+        (&["synth", "--out", "a", "--types", "Q9_9"], "Q6_K"),
+        (&["synth", "--out", "a", "--layers", "1"], "2 to 4096"),
+        (&["synth", "--out", "a", "--layers", "0"], "'--layers <N>': expected 2 to 4096"),
+        (&["synth", "--out", "a", "--vocab", "0"], "'--vocab <N>': expected 289"),
+        (&["synth", "--out", "a", "--ngram-rows", "0"], "'--ngram-rows <N>': expected 64 to 34359738368"),
+        (&["synth", "--out", "a", "--shard-bytes", "0"], "'--shard-bytes <N>': expected 1 to"),
+        (&["synth", "--out", "a", "--seed", "-1"], "'--seed <N>': expected 0 to"),
+        (&["run", "x", "--synth", "layer=4"], "`layer`"),
+        (&["run", "x", "--synth", "layers=0"], "layers=0: expected 2 to 4096"),
+        (&["run", "x", "--synth", "layers=4,seed=1,layers=5"], "`layers` is given twice"),
+        (&["run", "x", "--synth", "layers=4", "-m", "file"], "-m"),
     ] {
-        cli.run(line).refused(2, &["--help"]);
+        cli.run(line).refused(2, &["--help", word]);
     }
+    let rows = (4u64 << 31) + 1; // four hash heads
+    cli.run(&["synth", "--out", "a", "--shape", "small", "--ngram-rows", &rows.to_string()])
+        .refused(2, &["n-gram rows: 8589934593", "64 to 8589934592"]);
     assert_eq!(cli.files(), ["file"]);
 }
 

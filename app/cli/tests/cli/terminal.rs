@@ -113,6 +113,37 @@ fn a_terminal_that_goes_away_ends_the_conversation_with_130() {
     assert_eq!(kept.lines().last(), Some(STORY.trim()));
 }
 
+/// The hangup goes to the leader of the session: a program that is not finds out by reading or writing.
+#[test]
+fn a_terminal_that_goes_away_without_a_hangup_ends_whatever_runs_with_130() {
+    let cli = Cli::new();
+    for (line, begun) in [(&["run", "Once", "-n", "4000", "--ignore-stop"][..], " "), (&["chat"], "> ")] {
+        let mut terminal = Terminal::borrow(&cli, line);
+        terminal.wait_for(begun);
+        assert_eq!(terminal.hung_up(), 130, "{line:?}");
+    }
+    let mut typing = Terminal::borrow(&cli, &["run", "-"]);
+    typing.keys("Once\r");
+    typing.wait_for_reading();
+    assert_eq!(typing.hung_up(), 130);
+}
+
+#[test]
+fn a_key_that_is_not_utf8_is_told_and_neither_sent_nor_the_end() {
+    let cli = Cli::new();
+    let mut terminal = chat(&cli, &["-n", "8"]);
+    terminal.bytes(b"caf\xe9 au lait");
+    terminal.wait_for("not UTF-8 and was dropped");
+    terminal.wait_for("> ");
+    terminal.keys("Hello.\r");
+    terminal.wait_for("8 generated");
+    terminal.wait_for("> ");
+    terminal.keys(CTRL_D);
+    assert_eq!(terminal.ended(), 0);
+    let kept = std::fs::read_to_string(history(&cli)).unwrap();
+    assert_eq!(kept.lines().skip(1).collect::<Vec<_>>(), ["Hello."]);
+}
+
 #[test]
 fn a_signal_leaves_the_terminal_as_it_was() {
     let cli = Cli::new();
@@ -155,6 +186,24 @@ fn a_history_that_cannot_be_kept_is_told_and_the_conversation_begins() {
     terminal.wait_for("> ");
     terminal.keys("/quit\r");
     assert_eq!(terminal.ended(), 0);
+}
+
+#[test]
+fn a_history_that_is_a_link_to_something_else_leaves_that_as_it_is() {
+    let cli = Cli::new();
+    std::fs::create_dir_all(history(&cli).parent().unwrap()).unwrap();
+    std::fs::write(cli.path("keys"), "a key\n").unwrap();
+    std::os::unix::fs::symlink(cli.path("keys"), history(&cli)).unwrap();
+    let before = std::fs::metadata(cli.path("keys")).unwrap().permissions();
+    let mut terminal = Terminal::start(&cli, &["chat", "-n", "1"]);
+    terminal.wait_for("chat-history: is no history of a chat");
+    terminal.wait_for("> ");
+    terminal.keys("Hello.\r");
+    terminal.wait_for("generated");
+    terminal.keys("/quit\r");
+    assert_eq!(terminal.ended(), 0);
+    assert_eq!(std::fs::read_to_string(cli.path("keys")).unwrap(), "a key\n");
+    assert_eq!(std::fs::metadata(cli.path("keys")).unwrap().permissions(), before);
 }
 
 #[test]

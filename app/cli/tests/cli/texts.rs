@@ -35,8 +35,9 @@ fn detokenize_writes_bytes_that_are_no_characters() {
 #[test]
 fn detokenize_names_what_is_no_id() {
     let cli = Cli::new();
-    cli.run(&["detokenize", "1,x"]).refused(1, &["IDS", "`x` is no token id"]);
-    cli.run(&["detokenize", "1", "-2"]).refused(1, &["`-2`"]);
+    cli.run(&["detokenize", "1,x"]).refused(2, &["IDS", "`x` is no token id"]);
+    cli.run(&["detokenize", "1", "-2"]).refused(2, &["`-2`"]);
+    cli.run(&["detokenize", "abc"]).refused(2, &["IDS", "`abc` is no token id"]);
     cli.run(&["detokenize", "1", "4096"]).refused(1, &["4096", "IDS"]);
     cli.run_with(&["detokenize"], "1 2\n99999999999").refused(1, &["standard input", "`99999999999`"]);
     cli.run_with(&["detokenize"], &b"1 \xff"[..]).refused(1, &["UTF-8"]);

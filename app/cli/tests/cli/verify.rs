@@ -65,6 +65,7 @@ fn a_manifest_that_lies_is_refused_on_one_line() {
         std::fs::write(cli.path("set/M"), text).unwrap();
         cli.run(&["verify", "set/M"]).refused(1, words);
     }
+    cli.run(&["verify", "set/pipe"]).refused(1, &["set/pipe: is a pipe"]); // and nobody ever writes to it
     for (name, word) in [("missing", "No such file"), ("set", "directory"), ("/dev/zero", "longer than")] {
         cli.run(&["verify", name]).refused(1, &[name, word]);
     }
