@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use cudafast_runtime::{BackendError, TokenId};
@@ -25,6 +26,8 @@ pub(crate) enum Failure {
     BiasTwice { id: TokenId },
     #[error("-p 0, -n 0 and no --verify-rows leave nothing to measure; give at least one of them, or --machine")]
     NothingToMeasure,
+    #[error("{flag}: does nothing {with}; leave it out, or give {needs}")]
+    Idle { flag: &'static str, with: &'static str, needs: &'static str },
     #[error("{name}: has no tokens; give at least one")]
     NoTokens { name: String },
     #[error("{name}: `{part}` is no token id; give numbers separated by commas, blanks or newlines")]
@@ -64,6 +67,10 @@ pub(crate) enum Failure {
     Probe { source: io::Error },
     #[error("{}: is no whole trace: {why}; write it with `cudafast trace dump`", path.display())]
     NoTrace { path: PathBuf, why: String },
+    #[error("--layers {}..{}: none of them ran; there are {layers}, from 0, and the draft head's behind them", kept.start, kept.end)]
+    NoSuchLayer { kept: Range<usize>, layers: usize },
+    #[error("--ops {op}: no operation of the kept layers begins like this; leave it out and see what there is")]
+    NoSuchOp { op: String },
     #[error("{} and {} cannot be compared: {why}", a.display(), b.display())]
     OtherTrace { a: PathBuf, b: PathBuf, why: String },
     #[error("the traces differ, first at {first}")]
@@ -111,6 +118,7 @@ impl Failure {
             Failure::NoIdArgument { .. }
             | Failure::BiasTwice { .. }
             | Failure::NothingToMeasure
+            | Failure::Idle { .. }
             | Failure::Stride { .. }
             | Failure::Model(cudafast_model::Error::Synth { .. }) => USAGE,
             _ => 1,

@@ -37,7 +37,7 @@ struct RunReport<'a> {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let cpu_options = args.device.cpu_options()?;
+    let cpu_options = args.draft.apply(args.device.cpu_options()?);
     args.generate.sampling.check()?;
     let prompt = Prompt::read(&args.prompt)?;
     let loaded = load::open(&args.model, &args.head, &args.generate, &cpu_options)?;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use cudafast_runtime::{DepthPolicy, MAX_DEPTH, MAX_TOP_LOGPROBS, Penalties, Sampling, TokenId};
 
-use super::{DeviceArgs, HeadArgs, ModelArgs, whole};
+use super::{DeviceArgs, DraftArgs, HeadArgs, ModelArgs, whole};
 use crate::failure::Failure;
 
 /// How tokens are chosen. What is left out is taken from the file's `general.sampling.*` keys, else is off.
@@ -100,6 +100,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) head: HeadArgs,
     #[command(flatten)]
+    pub(crate) draft: DraftArgs,
+    #[command(flatten)]
     pub(crate) generate: GenerateArgs,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
@@ -139,6 +141,8 @@ pub(crate) struct ChatArgs {
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) head: HeadArgs,
+    #[command(flatten)]
+    pub(crate) draft: DraftArgs,
     #[command(flatten)]
     pub(crate) generate: GenerateArgs,
     #[command(flatten)]

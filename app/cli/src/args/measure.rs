@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use cudafast_runtime::MAX_DEPTH;
 
 use super::model::{BackendArgs, threads};
-use super::{Depth, DeviceArgs, HeadArgs, ModelArgs, PromptArgs, file, whole};
+use super::{Depth, DeviceArgs, DraftArgs, HeadArgs, ModelArgs, PromptArgs, file, whole};
 use crate::failure::Failure;
 
 /// How a result is printed.
@@ -81,6 +81,8 @@ pub(crate) struct TraceDumpArgs {
     #[command(flatten)]
     pub(crate) head: HeadArgs,
     #[command(flatten)]
+    pub(crate) draft: DraftArgs,
+    #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// Run the prompt as rounds of this many rows, 1 to 7, instead of as a prefill
     #[arg(long, value_name = "ROWS", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = rows)]
@@ -91,7 +93,7 @@ pub(crate) struct TraceDumpArgs {
     /// Layers to keep, as FIRST..END; the draft head's is the one behind the last. Left out: all
     #[arg(long, value_name = "RANGE")]
     pub(crate) layers: Option<Layers>,
-    /// Operations to keep, by the beginning of their names, separated by commas. Left out: all
+    /// Operations to keep, by the beginning of their names, separated by commas; each must be one that ran. Left out: all
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) ops: Vec<String>,
     /// The file to write
@@ -191,6 +193,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) head: HeadArgs,
     #[command(flatten)]
+    pub(crate) draft: DraftArgs,
+    #[command(flatten)]
     pub(crate) backend: BackendArgs,
     /// Worker threads to measure with, at most 1024; 0 = every core
     #[arg(long, default_value = "0", value_name = "N,..", value_delimiter = ',', allow_negative_numbers = true,
@@ -226,11 +230,21 @@ pub(crate) struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// Refuses a bench of no row.
+    /// Refuses a bench of no row, and flags of rows that are not in it.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let none = |sizes: &[usize]| sizes.iter().all(|size| *size == 0);
         let nothing = none(&self.prompt_tokens) && none(&self.gen_tokens) && self.verify_rows.is_empty();
-        if nothing && !self.machine { Err(Failure::NothingToMeasure) } else { Ok(()) }
+        if nothing && !self.machine {
+            return Err(Failure::NothingToMeasure);
+        }
+        if none(&self.gen_tokens) && !self.depth.is_empty() {
+            return Err(Failure::Idle { flag: "--depth", with: "with -n 0", needs: "-n" });
+        }
+        if none(&self.gen_tokens) && self.verify_rows.is_empty() && self.prompt != PROMPTS {
+            let (with, needs) = ("with -n 0 and no --verify-rows", "one of them");
+            return Err(Failure::Idle { flag: "--prompt", with, needs });
+        }
+        Ok(())
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) use self::generate::{ChatArgs, Depth, GenerateArgs, PromptArgs, RunAr
 pub(crate) use self::measure::{
     BenchArgs, BenchOutput, PerplexityArgs, TextOrJson, TraceCommand, TraceDiffArgs, TraceDumpArgs,
 };
-pub(crate) use self::model::{DeviceArgs, HeadArgs, ModelArgs};
+pub(crate) use self::model::{DeviceArgs, DraftArgs, HeadArgs, ModelArgs};
 pub(crate) use self::numbers::{EvalArgs, InspectArgs};
 pub(crate) use self::synth::SynthArgs;
 use self::synth::Synthetic;

@@ -32,6 +32,25 @@ pub(crate) struct HeadArgs {
     pub(crate) no_mtp: bool,
 }
 
+/// How it drafts, for commands that do; to stand beside [`HeadArgs`].
+#[derive(Debug, Args)]
+pub(crate) struct DraftArgs {
+    /// How the draft head's input norm takes its mean square. Changes acceptance, never the text
+    #[arg(long, default_value = "single", value_name = "MODE", conflicts_with = "no_mtp")]
+    hnorm: Hnorm,
+}
+
+impl DraftArgs {
+    /// `options` with the head's norm as asked for.
+    pub(crate) fn apply(&self, options: CpuOptions) -> CpuOptions {
+        let head_norm = match self.hnorm {
+            Hnorm::Single => HeadNorm::Single,
+            Hnorm::PerStream => HeadNorm::PerStream,
+        };
+        CpuOptions { head_norm, ..options }
+    }
+}
+
 /// How the device runs.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceArgs {
@@ -43,7 +62,8 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// What the device is asked for; refuses one this build does not have. To be asked first.
+    /// What the device is asked for; refuses one this build does not have. To be asked first. The head's norm is for
+    /// [`DraftArgs`] to say.
     pub(crate) fn cpu_options(&self) -> Result<CpuOptions, Failure> {
         self.backend.cpu_options(self.threads)
     }
@@ -58,9 +78,6 @@ pub(crate) struct BackendArgs {
     /// Debug switch: f32 activations and caches instead of int8 activations and BF16 caches. Slower
     #[arg(long)]
     pub(crate) f32: bool,
-    /// How the draft head's input norm takes its mean square. Changes acceptance, never the text
-    #[arg(long, default_value = "single", value_name = "MODE")]
-    pub(crate) hnorm: Hnorm,
     /// Use no wider instructions on the CPU than these: portable, dotprod, avx2 or avx512. Left out: the widest the machine
     /// has. Changes speed, never a bit
     #[arg(long, value_name = "SET")]
@@ -79,10 +96,7 @@ impl BackendArgs {
         Ok(CpuOptions {
             threads,
             precision: if self.f32 { Precision::F32 } else { Precision::Int8 },
-            head_norm: match self.hnorm {
-                Hnorm::Single => HeadNorm::Single,
-                Hnorm::PerStream => HeadNorm::PerStream,
-            },
+            head_norm: HeadNorm::default(),
         })
     }
 }

@@ -24,7 +24,7 @@ use crate::{load, output, source};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     args.check()?;
-    let mut cpu_options = args.backend.cpu_options(0)?;
+    let mut cpu_options = args.draft.apply(args.backend.cpu_options(0)?);
     let work = Work::begin();
     let (model, head) = source::open_with_head(&args.model, &args.head)?;
     let tests = tests(args, &head)?;

@@ -18,7 +18,7 @@ use crate::prompt::Prompt;
 use crate::{load, output, source};
 
 pub(crate) fn run(args: &TraceDumpArgs) -> Result<(), Failure> {
-    let cpu_options = args.device.cpu_options()?;
+    let cpu_options = args.draft.apply(args.device.cpu_options()?);
     let prompt = Prompt::read(&args.prompt)?;
     let work = Work::begin(); // from here on a signal may leave no file behind
     let mut out = OutFile::claim("--out", &args.out, Kind::Trace)?;
@@ -34,7 +34,10 @@ pub(crate) fn run(args: &TraceDumpArgs) -> Result<(), Failure> {
         return Err(cudafast_runtime::Error::PromptTooLong { prompt, limit, trained: limit }.into());
     }
     let layers = args.layers.clone().map_or(0..hp.layers.len() + 1, |layers| layers.0);
-    let filter = Filter { layers, ops: args.ops.clone() };
+    if layers.start > hp.layers.len() {
+        return Err(Failure::NoSuchLayer { kept: layers, layers: hp.layers.len() });
+    }
+    let filter = Filter { layers: layers.clone(), ops: args.ops.clone() };
     let mut timeline = backend.open_timeline(&TimelineOptions { ctx_tokens: tokens.len() })?;
     // Values go to a file without a name beside the trace: its header needs to know them all.
     let folder = args.out.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
@@ -49,6 +52,13 @@ pub(crate) fn run(args: &TraceDumpArgs) -> Result<(), Failure> {
     let mut data = recording.finish().map_err(|source| out.failed(source))?;
     work.check()?;
     ran?;
+    let ran_op = |op: &&String| recording.events.iter().any(|event| event.op.starts_with(op.as_str()));
+    if let Some(op) = args.ops.iter().find(|op| !ran_op(op)) {
+        return Err(Failure::NoSuchOp { op: op.clone() });
+    }
+    if recording.events.is_empty() {
+        return Err(Failure::NoSuchLayer { kept: layers, layers: hp.layers.len() });
+    }
     let about = About::new(target.label(), how(args, &backend.describe()), geometry(&hp), tokens);
     file::write(&mut out, &about, &recording.events, &mut data).map_err(|source| out.failed(source))?;
     out.finish()?;

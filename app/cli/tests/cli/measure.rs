@@ -116,6 +116,13 @@ fn what_is_no_whole_trace_or_of_another_run_is_refused() {
         .refused(1, &["--depth 1", "--mtp-model"]);
     cli.run(&["trace", "dump", "--out", "b", ""]).refused(1, &["PROMPT: has no tokens"]);
     cli.run(&["trace", "dump", "--out", "no/b", "x"]).refused(1, &["--out no/b"]);
+    for (flag, value, words) in [
+        ("--layers", "9..10", ["--layers 9..10", "there are 8"]),
+        ("--layers", "8..9", ["--layers 8..9", "there are 8"]), // the draft head's, and there is none
+        ("--ops", "residual,gnd", ["--ops gnd", "no operation"]),
+    ] {
+        cli.run(&["trace", "dump", "--out", "b", "--no-mtp", "x", flag, value]).refused(1, &words);
+    }
     for usage in [&["--decode=8"][..], &["--depth", "7"], &["--layers", "4..4"]] {
         let mut line = vec!["trace", "dump", "--out", "b", "x"];
         line.extend(usage);
@@ -200,6 +207,8 @@ fn a_bench_that_cannot_be_measured_is_refused() {
         cli.run(&["bench", usage[0], usage[1]]).refused(2, &[usage[0].trim_start_matches('-')]);
     }
     cli.run(&["bench", "-p", "0", "-n", "0", "-m", "missing"]).refused(2, &["-p 0, -n 0", "nothing to measure"]);
+    cli.run(&["bench", "-n", "0", "--depth", "2"]).refused(2, &["--depth: does nothing with -n 0"]);
+    cli.run(&["bench", "-n", "0", "--prompt", "x"]).refused(2, &["--prompt: does nothing", "--verify-rows"]);
     cli.run(&["bench", "-p", "-1"]).refused(2, &["'-1'", "expected 0 to"]);
 }
 

@@ -48,6 +48,8 @@ fn a_command_line_that_cannot_be_followed_exits_with_2_and_says_what_is_wrong() 
         (&["run", PROMPT, "--device", "gpu"], "cpu, cuda, or cuda:N"),
         (&["run", PROMPT, "--hnorm", "both"], "per-stream"),
         (&["run", PROMPT, "--mtp-model", "x", "--no-mtp"], "--no-mtp"),
+        (&["run", PROMPT, "--hnorm", "per-stream", "--no-mtp"], "--no-mtp"),
+        (&["perplexity", "x", "--hnorm", "single"], "unexpected argument '--hnorm'"),
         (&["run", PROMPT, "--think"], "--chat"),
         (&["eval", "--ids", "1"], "--out"),
         (&["fly"], "fly"),
