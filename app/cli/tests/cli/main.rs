@@ -6,6 +6,8 @@ mod commands;
 mod fixture;
 mod measure;
 mod pty;
+#[path = "../../../../engine/text/tests/it/qwen35.rs"]
+mod qwen35;
 mod refusals;
 mod synth;
 mod terminal;

@@ -1,7 +1,7 @@
 //! The real model at its real size: the published tensor lists, in files that are all hole.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
@@ -11,6 +11,7 @@ use cudafast_model::{
     AttentionParams, DraftHead, Error, GdnParams, Hyperparams, IndexerParams, LayerKind, MemoryPlan, MoeParams,
     NgramParams, WeightSource, Weights,
 };
+use flate2::read::GzDecoder;
 
 use crate::fixture::{refusal, says, tokens};
 
@@ -24,8 +25,9 @@ pub(crate) struct Listed {
 
 /// The tensors of a published file.
 pub(crate) fn listed(file: &str) -> Vec<Listed> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/quants/tensor_plan.json");
-    let plans: serde_json::Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/quants/tensor_plan.json.gz");
+    let plans = GzDecoder::new(File::open(path).unwrap());
+    let plans: serde_json::Value = serde_json::from_reader(std::io::BufReader::new(plans)).unwrap();
     let rows = plans[file]["rows"].as_array().unwrap();
     rows.iter()
         .map(|row| Listed {

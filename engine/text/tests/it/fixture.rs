@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    io::Read,
     path::{Path, PathBuf},
     sync::LazyLock,
 };
@@ -23,10 +22,7 @@ pub(crate) static TINY: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::new(vo
 
 /// 151,936 tokens and the pattern of the real model.
 pub(crate) static QWEN35: LazyLock<Tokenizer> = LazyLock::new(|| {
-    let packed = fs::File::open(repository("testdata/tokenizer/ggml-vocab-qwen35.gguf.gz")).unwrap();
-    let mut bytes = Vec::new();
-    flate2::read::GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
-    let file = ShardSet::from_vec("ggml-vocab-qwen35.gguf", bytes).unwrap();
+    let file = ShardSet::from_vec("ggml-vocab-qwen35.gguf", crate::qwen35::gguf()).unwrap();
     Tokenizer::new(vocab_of(file.metadata())).unwrap()
 });
 

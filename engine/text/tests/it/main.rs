@@ -6,6 +6,7 @@ mod fixture;
 mod laws;
 mod long_inputs;
 mod python_expressions;
+mod qwen35;
 mod refusals;
 mod streaming;
 mod template_limits;
