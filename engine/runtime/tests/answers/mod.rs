@@ -25,6 +25,17 @@ fn answer_ref(prompt: &[TokenId], options: &GenerateOptions) -> Answer {
     let (mut all, mut logprobs, mut text) = (prompt.to_vec(), Vec::new(), String::new());
     let mut decoder = tokenizer().stream().hiding_special();
     let mut finish = Finish::Length;
+    let cut = |text: &mut String| {
+        let longest_first = |index: &usize| usize::MAX - options.stop_strings[*index].len();
+        let found = |end: usize| {
+            let ends = |index: &usize| text[..end].ends_with(&options.stop_strings[*index]);
+            (0..options.stop_strings.len()).filter(ends).min_by_key(longest_first)
+        };
+        let ends = (0..=text.len()).filter(|end| text.is_char_boundary(*end));
+        let (end, index) = ends.filter_map(|end| Some((end, found(end)?))).next()?;
+        text.truncate(end - options.stop_strings[index].len());
+        Some(Finish::StopString(index))
+    };
     while all.len() < prompt.len() + options.max_tokens && finish == Finish::Length {
         let row = logits_after(&all);
         let next = choose(&row, Some(&edit), &sampling, &all, &mut SamplerScratch::default()).unwrap();
@@ -35,19 +46,12 @@ fn answer_ref(prompt: &[TokenId], options: &GenerateOptions) -> Answer {
             break;
         }
         text.push_str(&decoder.push(next));
-        let longest_first = |index: &usize| usize::MAX - options.stop_strings[*index].len();
-        let found = |end: usize| {
-            let ends = |index: &usize| text[..end].ends_with(&options.stop_strings[*index]);
-            (0..options.stop_strings.len()).filter(ends).min_by_key(longest_first)
-        };
-        let ends = (0..=text.len()).filter(|end| text.is_char_boundary(*end));
-        if let Some((end, index)) = ends.filter_map(|end| Some((end, found(end)?))).next() {
-            text.truncate(end - options.stop_strings[index].len());
-            finish = Finish::StopString(index);
-        }
+        finish = cut(&mut text).unwrap_or(finish);
     }
+    // What the end makes of a character begun is text as any other.
     if !matches!(finish, Finish::StopString(_)) {
         text.push_str(&decoder.finish());
+        finish = cut(&mut text).unwrap_or(finish);
     }
     Answer { tokens: all.split_off(prompt.len()), text, logprobs, finish }
 }
@@ -124,6 +128,32 @@ fn a_stop_string_is_found_inside_accepted_drafts_and_none_of_it_is_given_out() {
         }
     }
     assert!(behind_a_draft > 0);
+}
+
+#[test]
+fn a_stop_string_may_end_in_the_character_that_the_end_left_unfinished() {
+    let mut unfinished = 0;
+    for max_tokens in 2..60 {
+        let mut options = greedy(max_tokens, 3);
+        let free = answer_ref(&prompt(10), &options);
+        let given: usize = {
+            let mut decoder = tokenizer().stream().hiding_special();
+            free.tokens.iter().map(|token| decoder.push(*token).len()).sum()
+        };
+        let Some(before) = free.text[..given].chars().next_back().filter(|_| given < free.text.len()) else { continue };
+        let stop = format!("{before}\u{FFFD}");
+        let first = free.text.find(&stop).unwrap();
+        if first + stop.len() < free.text.len() {
+            continue; // it was complete before
+        }
+        options.stop_strings = vec![stop];
+        let (mut session, _) = open(400);
+        let answer = ask(&mut session, &prompt(10), &options);
+        assert_eq!((answer.finish, &answer.text[..]), (Finish::StopString(0), &free.text[..first]));
+        assert_eq!(answer, answer_ref(&prompt(10), &options));
+        unfinished += 1;
+    }
+    assert!(unfinished > 0);
 }
 
 #[test]
