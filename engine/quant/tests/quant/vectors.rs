@@ -1,5 +1,4 @@
 //! Reads the published vectors under `testdata/quants`.
-#![allow(dead_code)] // each test binary takes the readers it needs
 
 use serde_json::Value;
 

@@ -1,9 +1,6 @@
 //! Decoders, group form and encoders against the vectors (quant-formats.md 2, 3, 6).
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a failed unwrap is a failed test
 
-mod common;
-
-use common::{bits, bits_but_zero_sign, f32s, hex, i8s, u16s, vectors};
+use crate::vectors::{bits, bits_but_zero_sign, f32s, hex, i8s, u16s, vectors};
 use cudafast_quant::{
     Encode, Error, Format, Kind, UnpackedRow, blocks, decode, f16_to_f32, f32_to_bf16, f32_to_f16, format_by_id,
     format_by_name, formats, unpack_row,

@@ -1,5 +1,4 @@
 //! What the writer refuses, how it cuts sets, and that it needs no tensor in memory.
-#![allow(clippy::unwrap_used)] // helpers of tests are not tests to clippy
 
 use std::{
     cell::Cell,

@@ -1,9 +1,6 @@
 //! Laws that hold for any bytes and any values.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a failed unwrap is a failed test
 
-mod common;
-
-use common::{bits, bits_but_zero_sign};
+use crate::vectors::{bits, bits_but_zero_sign};
 use cudafast_quant::{ActRows, Format, Kind, UnpackedRow, dot_ref, format_by_id, formats};
 use proptest::{prelude::*, sample::select};
 

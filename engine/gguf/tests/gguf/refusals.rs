@@ -1,6 +1,5 @@
 //! The container rows of gguf-qwen4exp.md 7, in its order: each refusal names the file, the key or tensor, what was found
 //! and what was expected. Which byte patterns lead to which refusal is the corpus's job (`tests/corpus`).
-#![allow(clippy::unwrap_used)] // helpers of tests are not tests to clippy
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
 //! Sets and directories: what opens, and which file a refusal names.
-#![allow(clippy::unwrap_used)] // helpers of tests are not tests to clippy
 
 use std::{
     fs,

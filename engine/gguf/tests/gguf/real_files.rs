@@ -1,7 +1,5 @@
 //! The files the repository ships: opened as they are, and with parts of the set gone.
 
-#![allow(clippy::unwrap_used)] // helpers of tests are not tests to clippy
-
 use std::{
     fs,
     path::{Path, PathBuf},

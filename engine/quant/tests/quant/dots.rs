@@ -1,9 +1,6 @@
 //! Integer dots against `dots.json` (quant-formats.md 5).
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a failed unwrap is a failed test
 
-mod common;
-
-use common::{bits, f32s, hex, i8s, i32s, vectors};
+use crate::vectors::{bits, f32s, hex, i8s, i32s, vectors};
 use cudafast_quant::{ActRow, ActRows, GROUP, UnpackedRow, dot_ref, format_by_name};
 use serde_json::Value;
 

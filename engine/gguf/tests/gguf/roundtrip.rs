@@ -1,5 +1,4 @@
 //! Laws: what is written is read back; no change of a byte makes reading panic.
-#![allow(clippy::unwrap_used)] // helpers of tests are not tests to clippy
 
 use std::collections::BTreeMap;
 

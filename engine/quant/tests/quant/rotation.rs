@@ -1,9 +1,6 @@
 //! The rotation against `rotation.json`, and its refusals (lowbitflash-rotation.md 3, 5, 6).
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a failed unwrap is a failed test
 
-mod common;
-
-use common::{bits, f32s, hex, i8s, i32s, vectors};
+use crate::vectors::{bits, f32s, hex, i8s, i32s, vectors};
 use cudafast_quant::{
     ActRows, Error, Rotation, UnpackedRow, converter_segments, converter_signs, dot_ref, format_by_name,
 };

@@ -1,9 +1,6 @@
 //! Activation quantisers against `activations.json` (quant-formats.md 4), and the edges the vectors do not reach.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a failed unwrap is a failed test
 
-mod common;
-
-use common::{bits, f32s, hex, i8s, i32s, u16s, vectors};
+use crate::vectors::{bits, f32s, hex, i8s, i32s, u16s, vectors};
 use cudafast_quant::{
     ActRows, Error, GROUP,
     llama::{Q8_1, Q8_1Mmq, Q8K},

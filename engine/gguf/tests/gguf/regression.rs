@@ -3,7 +3,6 @@
 //! Wrong or missing shards that loaded as nonsense: sgl-project/sglang#28209, pie-project/pie#383,
 //! FlashML-org/FreeToken#154, vllm-gguf-plugin#54, JustVugg/colibri#1317. The tests named `shards_` hold the facts that
 //! those loaders had wrong between them.
-#![allow(clippy::unwrap_used)] // helpers of tests are not tests to clippy
 
 use std::{fs, path::Path};
 
