@@ -55,6 +55,7 @@ impl Buffer {
 impl Deref for Buffer {
     type Target = [u8];
 
+    #[inline] // kernels come through here for every matrix
     fn deref(&self) -> &[u8] {
         match self {
             Self::Mapped(map) => map,
@@ -105,6 +106,7 @@ impl TensorData {
 impl Deref for TensorData {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         &self.buffer[self.start..self.start + self.len]
     }
