@@ -69,7 +69,7 @@ pub enum Error {
     #[error("free_decode_run refuses its own answer: {0}")]
     RunInconsistent(String),
     /// Another number of logits than the protocol has.
-    #[error("engine returned {found} top logits, the protocol has exactly {wanted}", wanted = bench_protocol::TOP_LOGITS)]
+    #[error("engine fault: engine returned {found} top logits, the protocol has exactly {wanted}", wanted = bench_protocol::TOP_LOGITS)]
     TopLogits {
         /// How many came.
         found: usize,
