@@ -1,0 +1,55 @@
+//! Refusals that have a name (benchd.md 5 to 11). The name is interface: scripts and tests look for it.
+
+use std::fmt;
+
+/// A rule that a run broke. The error that carries one says the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The fixture does not say what it is scored against.
+    ScoredRegimePendingDeclaration,
+    /// Neither a control leg nor a stored baseline.
+    OfficialBaselinePendingCapture,
+    /// No acceptance bands.
+    AcceptanceBandsUndeclaredForTrack,
+    /// No steps.
+    WindowShapeUndeclaredForTrack,
+    /// No model shape.
+    ModelIdentityUndeclaredForTrack,
+    /// Goldens are not authored while a track is scored by them.
+    OfficialScoringArmed,
+    /// A golden of a track without stored baselines has one.
+    GoldenCarriesStoredBaseline,
+    /// The control leg's golden is about another prompt.
+    ControlGoldenPromptMismatch,
+    /// Too many timed tokens are not the reference's choice.
+    TimedDivergenceOverTolerance,
+    /// A timed token is neither the reference's choice nor nearly.
+    TimedDivergenceNotANearTie,
+    /// The reference could not be replayed.
+    TimedReplayFailed,
+}
+
+impl Refusal {
+    /// As it is printed and sealed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ScoredRegimePendingDeclaration => "SCORED-REGIME-PENDING-DECLARATION",
+            Self::OfficialBaselinePendingCapture => "OFFICIAL-BASELINE-PENDING-CAPTURE",
+            Self::AcceptanceBandsUndeclaredForTrack => "ACCEPTANCE-BANDS-UNDECLARED-FOR-TRACK",
+            Self::WindowShapeUndeclaredForTrack => "WINDOW-SHAPE-UNDECLARED-FOR-TRACK",
+            Self::ModelIdentityUndeclaredForTrack => "MODEL-IDENTITY-UNDECLARED-FOR-TRACK",
+            Self::OfficialScoringArmed => "official-scoring-armed",
+            Self::GoldenCarriesStoredBaseline => "GOLDEN-CARRIES-STORED-BASELINE",
+            Self::ControlGoldenPromptMismatch => "CONTROL-GOLDEN-PROMPT-MISMATCH",
+            Self::TimedDivergenceOverTolerance => "TIMED-DIVERGENCE-OVER-TOLERANCE",
+            Self::TimedDivergenceNotANearTie => "TIMED-DIVERGENCE-NOT-A-NEAR-TIE",
+            Self::TimedReplayFailed => "TIMED-REPLAY-FAILED",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
