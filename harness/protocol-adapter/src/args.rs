@@ -3,6 +3,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use cuda_engine::resident::ResidentArgs;
 
 #[derive(Parser)]
 #[command(name = "cuda-engine", version, about = "The engine's side of Engine Protocol v1")]
@@ -13,6 +14,8 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Load a model once and serve it over a Unix socket to one worker after the other
+    Resident(Box<ResidentArgs>),
     /// Answer requests on standard input, one JSON object a line
     ///
     /// --weights PATH names the model, --engine demands one in this process, --mock answers without one, --nonce TEXT pins
@@ -112,7 +115,7 @@ mod tests {
     #[test]
     fn the_command_line_of_the_benchmarker_parses() {
         let line = ["cuda-engine", "runtime-worker", "--weights", "w", "--speculative-protocol", "v1.1", "--help"];
-        let Command::RuntimeWorker { args } = Cli::try_parse_from(line).unwrap().command;
+        let Command::RuntimeWorker { args } = Cli::try_parse_from(line).unwrap().command else { panic!("{line:?}") };
         assert_eq!(args.len(), 5);
     }
 }

@@ -81,7 +81,7 @@ pub enum Error {
     #[error("engine fault: the answer has no JSON form: {0}")]
     Unwritable(#[source] bench_protocol::Error),
     /// Standard input or output broke.
-    #[error("the protocol stream broke: {0}")]
+    #[error("the protocol stream broke")]
     Stream(#[from] io::Error),
 }
 

@@ -2,13 +2,18 @@
 //! know the making of.
 //!
 //! [`worker::Worker`] is the protocol: verbs, phases, refusals (engine-protocol-v1.md 6). It speaks to a
-//! [`worker::Backend`], of which one is the [`mock`], which computes nothing and says so.
+//! [`worker::Backend`], of which one is the [`mock`], which computes nothing and says so, and the
+//! other [`target::OnTarget`]: a loaded model by its few operations, whichever way it is reached. [`resident`] is the process
+//! that holds one loaded.
 //!
 //! Guaranteed: one response a request, in order, whatever the bytes; an error ends the phase and never the worker; no state
 //! of a phase outlives it.
 
 mod error;
 pub mod mock;
+pub mod resident;
+pub mod target;
 pub mod worker;
 
 pub use crate::error::{Error, Malformed};
+pub use crate::target::one_line;

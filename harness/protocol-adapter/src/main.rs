@@ -1,6 +1,6 @@
-//! `cuda-engine`: the worker that a benchmarker spawns.
+//! `cuda-engine`: the worker that a benchmarker spawns, and the resident process that holds the weights for it.
 //!
-//! Exit codes: 0 the requests have ended, 1 something failed (one line on stderr with its causes), 2 a command line that
+//! Exit codes: 0 the requests have ended or the resident was told to end, 1 something failed (one line on stderr with its causes), 2 a command line that
 //! cannot be followed.
 
 mod args;
@@ -8,15 +8,18 @@ mod environment;
 mod mode;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::Parser;
 use cuda_engine::mock::Mock;
+use cuda_engine::resident::{PATIENCE, Resident, ResidentError};
+#[cfg(feature = "engine")]
+use cuda_engine::target::engine::{Choice, InProcess};
+use cuda_engine::target::{OnTarget, TargetError};
 use cuda_engine::worker::{Backend, Worker, make_nonce};
 
 use crate::args::{Cli, Command, WorkerArgs};
-use crate::environment::SOCKET_VARIABLE;
 use crate::mode::Mode;
 
 /// Why a worker ended that should not have, or did not start.
@@ -26,22 +29,29 @@ enum Failure {
     Mode(#[from] mode::Error),
     #[error(transparent)]
     Worker(#[from] cuda_engine::Error),
-    #[error("{SOCKET_VARIABLE} names {}, and this build attaches to no resident", socket.display())]
-    NoResident { socket: PathBuf },
-    #[error("--weights {}: this build has no engine", weights.display())]
-    NoEngine { weights: PathBuf },
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Resident(#[from] ResidentError),
+}
+
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Resident(error) if error.is_usage()) { 2 } else { 1 }
+    }
 }
 
 fn main() -> ExitCode {
     let Cli { command } = Cli::parse();
     let done = match command {
+        Command::Resident(args) => args.run().map_err(Failure::from),
         Command::RuntimeWorker { args } => runtime_worker(WorkerArgs::scan(args)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            say(&format!("error: {failure}"));
-            ExitCode::FAILURE
+            say(&format!("error: {}", cuda_engine::one_line(&failure)));
+            ExitCode::from(failure.exit_code())
         }
     }
 }
@@ -49,8 +59,19 @@ fn main() -> ExitCode {
 fn runtime_worker(args: WorkerArgs) -> Result<(), Failure> {
     let nonce = args.nonce.clone();
     match Mode::of(args, environment::resident_socket())? {
-        Mode::Resident { socket } => Err(Failure::NoResident { socket }),
-        Mode::Engine { weights } => Err(Failure::NoEngine { weights }),
+        Mode::Resident { socket } => {
+            let begun = Instant::now();
+            let resident = Resident::attach(&socket, PATIENCE)?;
+            say(&resident.announcement(begun.elapsed()));
+            serve(OnTarget::new(resident), nonce)
+        }
+        #[cfg(feature = "engine")]
+        Mode::Engine { weights } => {
+            let engine = InProcess::cpu(&Choice::of(weights), env!("CARGO_PKG_VERSION"))?;
+            serve(OnTarget::new(engine), nonce)
+        }
+        #[cfg(not(feature = "engine"))]
+        Mode::Engine { .. } => Err(mode::Error::NoEngine.into()),
         Mode::Mock => {
             say("answering with the mock, which computes nothing");
             serve(Mock::default(), nonce)
