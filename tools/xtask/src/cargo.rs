@@ -41,6 +41,14 @@ pub(crate) fn no_embed(root: &Path) -> Verdict {
     run(root, &[&["test", "--quiet"], &without[..]].concat(), &[])
 }
 
+/// The worker and the resident process with an engine in them; without one, both are part of the workspace's checks. Asked
+/// for of the whole workspace: features of all other crates resolve as they do there, and nothing else is built twice.
+pub(crate) fn worker_engine(root: &Path) -> Verdict {
+    let with = ["--release", "--workspace", "--features", "cuda-engine/engine"];
+    run(root, &[&["clippy", "--all-targets"], &with[..], &["--", "-D", "warnings"]].concat(), &[])?;
+    run(root, &[&["test", "--quiet", "--test", "resident"], &with[..]].concat(), &[])
+}
+
 /// Private items too: nothing is published, so the reader is a developer, and links inside a crate are checked as well.
 pub(crate) fn doc(root: &Path) -> Verdict {
     let doc = ["doc", "--release", "--workspace", "--no-deps", "--document-private-items"];

@@ -30,6 +30,12 @@ pub(crate) const CHECKS: &[Check] = &[
     Check { name: "readme", what: "README shows the commands that CI runs", fast: true, run: walls::check_readme },
     Check { name: "clippy", what: "no warning in any target", fast: true, run: cargo::clippy },
     Check { name: "no-embed", what: "the program builds without the model in it", fast: false, run: cargo::no_embed },
+    Check {
+        name: "worker-engine",
+        what: "the worker and the resident, engine included",
+        fast: false,
+        run: cargo::worker_engine,
+    },
     Check { name: "doc", what: "documentation builds without a warning", fast: false, run: cargo::doc },
     Check { name: "deny", what: "licences, sources, bans, advisories", fast: false, run: deny::check },
     Check { name: "test", what: "README's test command passes", fast: false, run: cargo::test },
