@@ -1,7 +1,7 @@
 //! Closed JSON: what serde would let through.
 //!
 //! A derived `deny_unknown_fields` struct refuses unknown and repeated keys, but takes an array for an object and a `null`
-//! for an absent key. [`object`], [`objects`] and [`present`] close both. Documents with keys that are not ours, where no
+//! for an absent key. [`document`], [`objects`] and [`present`] close both. Documents with keys that are not ours, where no
 //! struct sees a repetition, pass [`refuse_repeated_keys`] first.
 
 use std::collections::HashSet;

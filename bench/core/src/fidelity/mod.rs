@@ -2,7 +2,7 @@
 //! as part of an average.
 //!
 //! [`Budget`] and [`compare`] are the rule. A timed stream that left its oracle is judged by [`judge_timed`]: the reference
-//! engine says what it would have chosen at each position ([`replay`]). [`near_tie_report`] only reports.
+//! engine says what it would have chosen at each position ([`replay()`]). [`near_tie_report`] only reports.
 
 mod near_tie;
 mod replay;
