@@ -58,7 +58,7 @@ pub const PROTECTED: [&str; 16] = [
     "tools",
 ];
 /// Protected for the day they appear.
-pub const MAY_BE_ABSENT: [&str; 2] = [".git", ".gitmodules"];
+pub const MAY_BE_ABSENT: [&str; 3] = [".git", ".gitmodules", "setup.sh"];
 
 /// Goldens in the pool of the track that `benchmark.json` is of.
 const POOL: usize = 8;
