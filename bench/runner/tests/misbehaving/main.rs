@@ -1,0 +1,47 @@
+//! Workers that cheat, fail and die, each refused by its name (engine-protocol-v1.md 7, benchd.md 6). This program is the
+//! worker too: started as `runtime-worker`, it plays the one that its arguments name.
+
+// Clippy knows tests by libtest's attribute, which these functions have not.
+#![allow(clippy::unwrap_used)]
+
+mod cheats;
+mod deaths;
+mod held;
+mod worker;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+/// A test by the name that it has in its module.
+macro_rules! trials {
+    ($($module:ident: $($name:ident),+ $(,)?);+ $(;)?) => {
+        vec![$($(Trial::test(concat!(stringify!($module), "::", stringify!($name)), || {
+            $module::$name();
+            Ok(())
+        }),)+)+]
+    };
+}
+
+fn main() -> ExitCode {
+    let mut args = std::env::args();
+    if args.nth(1).as_deref() == Some("runtime-worker") {
+        return worker::play(&args.collect::<Vec<_>>());
+    }
+    let trials = trials! {
+        cheats:
+            an_honest_worker_is_believed_and_ends_with_success,
+            each_way_to_cheat_a_session_is_refused_by_its_name,
+            a_refused_session_answers_nothing_more,
+            what_a_worker_may_say_of_itself_changes_no_clock,
+            correctness_and_recording_run_on_a_session,
+            a_raised_interrupt_ends_a_request_and_its_worker;
+        deaths:
+            a_worker_that_dies_at_any_step_is_named_and_leaves_nothing,
+            a_worker_killed_from_outside_is_named_and_leaves_nothing;
+        held:
+            a_worker_finds_only_the_variables_it_is_given,
+            a_worker_in_a_sandbox_reads_writes_and_reaches_nothing_else,
+    };
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
