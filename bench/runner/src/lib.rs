@@ -5,12 +5,17 @@
 //! 8); a worker has no key to report any in. A worker starts with an environment built from nothing, in a process group and
 //! a [`Sandbox`] of its own; whatever ends a session ends the whole group, and reaps it.
 //!
+//! [`run_leg`] times a leg on such workers, behind [`cool_gate`], and holds its windows and a prompt that nobody has seen
+//! against each other.
+//!
 //! No variable and no flag is read here. Every wait has a deadline and ends at an [`Interrupt`]. Refusals have names, see
 //! [`SessionError::name`].
 
 mod environment;
 mod interrupt;
 mod launch;
+mod leg;
+mod machine;
 mod process;
 mod sandbox;
 mod session;
@@ -24,6 +29,11 @@ pub use crate::{
     },
     interrupt::{Interrupt, Interrupted},
     launch::{Deadlines, Launch},
+    leg::{
+        CrossCheck, FRESH_STEPS, FreshProbe, Gate, LegError, LegPhase, LegPlan, LegReport, PrefillFigure, Verify,
+        Windows, certify, run_leg,
+    },
+    machine::{Clock, CoolError, CoolState, Demand, Thermometer, cool_gate},
     sandbox::{Sandbox, SandboxReport},
     session::{
         BudgetError, DEFAULT_CEILING_SECONDS_PER_TOKEN, FreeRun, PhaseReport, Reply, SeedReply, SessionError,

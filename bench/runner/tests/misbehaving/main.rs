@@ -7,6 +7,7 @@
 mod cheats;
 mod deaths;
 mod held;
+mod legs;
 mod worker;
 
 use std::process::ExitCode;
@@ -41,7 +42,13 @@ fn main() -> ExitCode {
             a_worker_killed_from_outside_is_named_and_leaves_nothing;
         held:
             a_worker_finds_only_the_variables_it_is_given,
-            a_worker_in_a_sandbox_reads_writes_and_reaches_nothing_else,
+            a_worker_in_a_sandbox_reads_writes_and_reaches_nothing_else;
+        legs:
+            an_honest_leg_is_measured_by_our_clock_and_passes_its_gates,
+            each_way_to_cheat_a_leg_is_refused_by_its_name,
+            a_stream_of_a_candidate_is_collected_and_of_a_control_leg_refused,
+            a_gate_that_rejects_ends_the_leg,
+            a_worker_that_dies_at_any_step_of_a_leg_ends_it_by_name,
     };
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

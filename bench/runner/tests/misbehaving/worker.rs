@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use std::thread::sleep;
 use std::time::Duration;
 
-use bench_protocol::{ExpertStats, Hello, Request, Response, SpecConfig, TopLogit};
+use bench_protocol::{ExpertStats, Hello, Request, ResidentIdentity, Response, SpecConfig, TopLogit};
 use bench_runner::{Interrupt, Launch, WorkerEnvironment};
 
 /// What the worker computes for a prompt or behind a token.
@@ -37,6 +37,8 @@ struct Worker {
     last: i64,
     work: u64,
     depth: u32,
+    /// Whether the prompt is the scored one, whose ids ascend.
+    is_known: bool,
 }
 
 fn flag(args: &[String], name: &str) -> Option<String> {
@@ -53,6 +55,7 @@ pub(crate) fn play(args: &[String]) -> ExitCode {
         last: 0,
         work: 0,
         depth: 0,
+        is_known: false,
         cheat,
     };
     worker.serve()
@@ -87,6 +90,10 @@ impl Worker {
             device: "none".into(),
             capabilities: if self.is("no-free-run") { Vec::new() } else { vec!["free_run_decode".into()] },
             spec_modes: if self.is("no-mtp") { vec!["serial".into()] } else { vec!["serial".into(), "mtp".into()] },
+            resident: self.is("new-resident").then(|| {
+                let pid = std::process::id();
+                ResidentIdentity { pid, load_epoch: pid.into() }
+            }),
             ..Hello::default()
         };
         let mut hello = hello.into_response();
@@ -149,12 +156,13 @@ impl Worker {
         let prompt = request.prompt_tokens.as_ref().or(request.seed_tokens.as_ref());
         if let Some(prompt) = prompt {
             self.last = follows(prompt);
+            self.is_known = prompt.is_sorted();
             self.work = 0;
         }
         match request.kind.as_str() {
             "prefill" => {
-                sleep(self.prefill);
-                response.token = Some(self.last);
+                sleep(self.prefill_time());
+                response.token = Some(self.last + i64::from(self.is("wrong-prefill")));
             }
             "correctness_begin" | "correctness_step" => {
                 self.last = request.token.map_or(self.last, |token| follows(&[token]));
@@ -195,6 +203,11 @@ impl Worker {
         }
     }
 
+    /// Nothing for a prompt whose answer is remembered.
+    fn prefill_time(&self) -> Duration {
+        if self.is("cached-prefill") && self.is_known { Duration::ZERO } else { self.prefill }
+    }
+
     fn run(&mut self, count: usize) -> Vec<i64> {
         let mut tokens = vec![self.last];
         while tokens.len() < count + 1 {
@@ -208,7 +221,9 @@ impl Worker {
         let most = self.depth + 1;
         let mut lengths = vec![most; (count / most) as usize];
         lengths.extend(Some(count % most).filter(|rest| *rest > 0));
-        sleep(self.round * lengths.len() as u32);
+        if !(self.is("cached-decode") && self.is_known) {
+            sleep(self.round * lengths.len() as u32);
+        }
         let drafted = u64::from(self.depth) * lengths.len() as u64;
         self.work += lengths.len() as u64;
         match self.cheat.as_str() {
