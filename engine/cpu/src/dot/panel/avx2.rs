@@ -15,6 +15,7 @@ use crate::dot::{GROUP, unpack};
 
 /// To be called only where the machine has the instructions.
 pub(super) const VERSION: Version = Version {
+    whole: |_, _, _| false,
     // SAFETY: `rows` takes this version only for `Isa::Avx2`, which was detected on this machine.
     unpack: |format: &Format, bytes: &[u8], row: &mut UnpackedRow| unsafe { unpack::avx2(format, bytes, row) },
     // SAFETY: as above.

@@ -4,17 +4,19 @@ use std::arch::x86_64::{
     __m512, __m512i, _mm256_loadu_si256, _mm512_castsi256_si512, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
     _mm512_fmadd_ps, _mm512_inserti64x4, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_permutex2var_epi64,
     _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setr_epi64, _mm512_setzero_ps, _mm512_setzero_si512,
-    _mm512_storeu_ps, _mm512_storeu_si512, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32,
-    _mm512_unpacklo_epi64, _mm512_xor_si512,
+    _mm512_slli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_epi32, _mm512_unpackhi_epi32,
+    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
 };
 
 use cudafast_quant::{Format, UnpackedRow};
 
-use super::{Act, Codes, LANES, Lanes, Panel, RUNS, Run, Version, checked_groups};
+use super::{Act, Codes, LANES, Lanes, Panel, RUNS, Run, Version, blocks, checked_groups};
 use crate::dot::{GROUP, unpack};
 
 /// To be called only where the machine has the instructions.
 pub(super) const VERSION: Version = Version {
+    // SAFETY: as below.
+    whole: |w, first, panel| unsafe { blocks::fill(w, first, panel) },
     // SAFETY: `rows` takes this version only for `Isa::Avx512`, which was detected on this machine.
     unpack: |format: &Format, bytes: &[u8], row: &mut UnpackedRow| unsafe { unpack::avx2(format, bytes, row) },
     // SAFETY: as above.
@@ -47,7 +49,7 @@ fn turn(codes: &Codes<'_>, runs: &mut [Run]) {
 /// Transposes 4 x 4 in each 128-bit lane.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn quarter(rows: [__m512i; 4]) -> [__m512i; 4] {
+pub(super) fn quarter(rows: [__m512i; 4]) -> [__m512i; 4] {
     let (a, b) = (_mm512_unpacklo_epi32(rows[0], rows[1]), _mm512_unpacklo_epi32(rows[2], rows[3]));
     let (c, d) = (_mm512_unpackhi_epi32(rows[0], rows[1]), _mm512_unpackhi_epi32(rows[2], rows[3]));
     [_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b), _mm512_unpacklo_epi64(c, d), _mm512_unpackhi_epi64(c, d)]
@@ -65,12 +67,12 @@ fn pair(low: &[u8; GROUP], high: &[u8; GROUP]) -> __m512i {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn store(run: &mut Run, codes: __m512i) {
+pub(super) fn store(run: &mut Run, codes: __m512i) {
     // SAFETY: a run is 64 bytes, what an unaligned store writes.
     unsafe { _mm512_storeu_si512(run.as_mut_ptr().cast(), codes) }
 }
 
-dot_in_tiles!("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", 8, 4, 2, 1);
+dot_in_tiles!("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", 8, 4, 3, 2, 1);
 
 /// The first `N` activation rows.
 #[inline]
@@ -83,7 +85,8 @@ fn tile<const HALVES: usize, const OFFSET: bool, const N: usize>(panel: &Panel, 
             let mut dots = [_mm512_setzero_si512(); N];
             for i in 0..N {
                 // SAFETY: `g` is below `groups`, `h` below `HALVES`, and the lengths were checked above.
-                dots[i] = _mm512_set1_epi32(unsafe { half_sum::<HALVES>(&acts[i], g, h) } * -128);
+                let sum = _mm512_set1_epi32(unsafe { half_sum::<HALVES>(&acts[i], g, h) });
+                dots[i] = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32::<7>(sum));
             }
             for k in h * RUNS / HALVES..(h + 1) * RUNS / HALVES {
                 // SAFETY: as above; a run is 64 bytes, and four bytes of a group start at every fourth.
@@ -109,9 +112,9 @@ fn tile<const HALVES: usize, const OFFSET: bool, const N: usize>(panel: &Panel, 
                 let wb = unsafe { lanes(panel.wb.get_unchecked(g * HALVES + h)) };
                 for i in 0..N {
                     // SAFETY: as above.
-                    let (d, sum) =
-                        unsafe { (*acts[i].row.d.get_unchecked(g), half_sum::<HALVES>(&acts[i], g, h) as f32) };
-                    acc[i] = _mm512_fmadd_ps(_mm512_mul_ps(wb, _mm512_set1_ps(d)), _mm512_set1_ps(sum), acc[i]);
+                    let (d, sum) = unsafe { (*acts[i].row.d.get_unchecked(g), half_sum::<HALVES>(&acts[i], g, h)) };
+                    let sum = _mm512_cvtepi32_ps(_mm512_set1_epi32(sum));
+                    acc[i] = _mm512_fmadd_ps(_mm512_mul_ps(wb, _mm512_set1_ps(d)), sum, acc[i]);
                 }
             }
         }

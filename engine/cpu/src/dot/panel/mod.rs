@@ -3,7 +3,8 @@
 //! A [`Panel`] is 16 weight rows turned on their side: for each group of 32, eight runs of four bytes of every row, then
 //! scales and offsets of every row. Four bytes of an activation, broadcast, meet 16 rows in one instruction, a group's dot
 //! is whole after eight, and one fold serves 16 values; [`super::rows`] folds every 4 bytes. Turning costs about as much as
-//! two activation rows.
+//! two activation rows; an expert of a prompt has seldom more of them, so the formats of the shipped experts have code that
+//! turns their blocks as they are (`blocks`).
 
 /// `dot` of a version: its `tile` for the panel's form, over activation rows `$width` at a time, widest first.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -35,11 +36,14 @@ macro_rules! dot_in_tiles {
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod blocks;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 
 use std::ops::Range;
 
+use cudafast_model::MatrixRef;
 use cudafast_quant::blocks::Q8_0;
 use cudafast_quant::{ActRow, Block, Kind, UnpackedRow, f16_to_f32};
 
@@ -90,6 +94,8 @@ impl Codes<'_> {
 /// What differs between instruction sets.
 #[derive(Clone, Copy)]
 struct Version {
+    /// Takes 16 whole rows from the first given on, or says that the format is not one it can: rows are unpacked then.
+    whole: fn(MatrixRef<'_>, usize, &mut Panel) -> bool,
     unpack: fn(&cudafast_quant::Format, &[u8], &mut UnpackedRow),
     turn: fn(&Codes<'_>, &mut [Run]),
     dot: fn(&Panel, &[Act<'_>], &mut [Lanes]),
@@ -133,7 +139,7 @@ pub(crate) fn rows(isa: Isa, p: Product<'_>, outputs: Range<usize>, scratch: &mu
     let mut out = [[0.0; LANES]; MOST_ROWS];
     for first in outputs.clone().step_by(LANES) {
         let count = LANES.min(outputs.end - first);
-        panel.fill(version, p, first..first + count);
+        panel.fill(version, p.w, first..first + count);
         for (i, acts) in acts.chunks(MOST_ROWS).enumerate() {
             out.fill([0.0; LANES]);
             (version.dot)(panel, acts, &mut out[..acts.len()]);
@@ -151,33 +157,36 @@ fn sum(q: &[i8; 16]) -> i32 {
 
 impl Panel {
     /// Takes weight rows `rows`, at most 16.
-    fn fill(&mut self, version: Version, p: Product<'_>, rows: Range<usize>) {
-        let groups = p.w.cols / GROUP;
+    fn fill(&mut self, version: Version, w: MatrixRef<'_>, rows: Range<usize>) {
+        let groups = w.cols / GROUP;
+        if rows.len() == LANES && (version.whole)(w, rows.start, self) {
+            return;
+        }
         let at = |r: usize| (rows.start + r).min(rows.end - 1);
         self.codes.resize(groups * RUNS, [[0; 4]; LANES]);
-        if p.w.format.ggml_id == Q8_0::GGML_ID {
+        if w.format.ggml_id == Q8_0::GGML_ID {
             // Codes lie in the blocks as they are wanted.
             self.halves = 1;
             self.wa.resize(groups, [0.0; LANES]);
             self.wb.clear();
-            let blocks: [&[Q8_0]; LANES] = std::array::from_fn(|r| bytemuck::cast_slice(p.w.row(at(r))));
+            let blocks: [&[Q8_0]; LANES] = std::array::from_fn(|r| bytemuck::cast_slice(w.row(at(r))));
             for (r, blocks) in blocks.iter().enumerate() {
                 for (wa, block) in self.wa.iter_mut().zip(*blocks) {
                     wa[r] = f16_to_f32(u16::from_le_bytes(block.d));
                 }
             }
-            let start = std::array::from_fn(|r| &p.w.row(at(r))[size_of::<u16>()..]);
+            let start = std::array::from_fn(|r| &w.row(at(r))[size_of::<u16>()..]);
             return (version.turn)(&Codes { start, step: Q8_0::BYTES }, &mut self.codes);
         }
         for r in 0..rows.len() {
-            prefetch_row(p.w, rows.start + LANES + r);
-            (version.unpack)(p.w.format, p.w.row(at(r)), &mut self.rows[r]);
+            prefetch_row(w, rows.start + LANES + r);
+            (version.unpack)(w.format, w.row(at(r)), &mut self.rows[r]);
         }
         let unpacked: [&UnpackedRow; LANES] = std::array::from_fn(|r| &self.rows[r.min(rows.len() - 1)]);
         self.halves = unpacked[0].halves;
-        turn_scales(&unpacked.map(|w| &w.wa[..]), &mut self.wa);
-        turn_scales(&unpacked.map(|w| &w.wb[..]), &mut self.wb);
-        let start = unpacked.map(|w| bytemuck::cast_slice(&w.codes));
+        turn_scales(&unpacked.map(|row| &row.wa[..]), &mut self.wa);
+        turn_scales(&unpacked.map(|row| &row.wb[..]), &mut self.wb);
+        let start = unpacked.map(|row| bytemuck::cast_slice(&row.codes));
         (version.turn)(&Codes { start, step: GROUP }, &mut self.codes);
     }
 }
@@ -217,7 +226,7 @@ fn turn_scales(rows: &[&[f32]; LANES], lanes: &mut Vec<Lanes>) {
 }
 
 /// Without intrinsics.
-const PORTABLE: Version = Version { unpack: cudafast_quant::Format::unpack_row, turn, dot };
+const PORTABLE: Version = Version { whole: |_, _, _| false, unpack: cudafast_quant::Format::unpack_row, turn, dot };
 
 fn turn(codes: &Codes<'_>, runs: &mut [Run]) {
     for (g, runs) in runs.as_chunks_mut::<RUNS>().0.iter_mut().enumerate() {
