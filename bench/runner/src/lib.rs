@@ -6,7 +6,8 @@
 //! a [`Sandbox`] of its own; whatever ends a session ends the whole group, and reaps it.
 //!
 //! [`run_leg`] times a leg on such workers, behind [`cool_gate`], and holds its windows and a prompt that nobody has seen
-//! against each other.
+//! against each other. [`Served`] is a leg's resident, booted by the serve script of the leg's tree; [`Resident`] is what such a
+//! script runs.
 //!
 //! No variable and no flag is read here. Every wait has a deadline and ends at an [`Interrupt`]. Refusals have names, see
 //! [`SessionError::name`].
@@ -17,6 +18,7 @@ mod launch;
 mod leg;
 mod machine;
 mod process;
+mod resident;
 mod sandbox;
 mod session;
 mod stderr;
@@ -34,6 +36,10 @@ pub use crate::{
         Windows, certify, run_leg,
     },
     machine::{Clock, CoolError, CoolState, Demand, Thermometer, cool_gate},
+    resident::{
+        Detached, Resident, ResidentError, ResidentFound, ResidentHello, ResidentPlan, ServeError, ServePlan, Served,
+        Stopped, resident_hello, stop_resident,
+    },
     sandbox::{Sandbox, SandboxReport},
     session::{
         BudgetError, DEFAULT_CEILING_SECONDS_PER_TOKEN, FreeRun, PhaseReport, Reply, SeedReply, SessionError,

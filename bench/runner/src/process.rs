@@ -25,6 +25,7 @@ pub(crate) struct Group {
     child: Child,
     pid: Pid,
     status: Option<ExitStatus>,
+    left: bool,
     pub(crate) report: SandboxReport,
 }
 
@@ -51,7 +52,7 @@ impl Group {
         // SAFETY: the closure makes system calls and allocates nothing, so it may run between fork and exec.
         let child = unsafe { command.process_group(0).pre_exec(before_exec) }.spawn()?;
         let pid = Pid::from_child(&child);
-        Ok(Self { child, pid, status: None, report })
+        Ok(Self { child, pid, status: None, left: false, report })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -80,9 +81,23 @@ impl Group {
         true
     }
 
+    /// Asks all of the group to end.
+    pub(crate) fn terminate(&self) {
+        if self.status.is_none() && !self.left {
+            // Gone already is as good.
+            let _ = kill_process_group(self.pid, Signal::TERM);
+        }
+    }
+
+    /// Lets it go on. Its process id.
+    pub(crate) fn leave(mut self) -> u32 {
+        self.left = true;
+        self.id()
+    }
+
     /// Kills what is left of the group and reaps the child. How the child ended.
     pub(crate) fn end(&mut self) -> Option<ExitStatus> {
-        if self.status.is_none() {
+        if self.status.is_none() && !self.left {
             // Before it is reaped, while the group's number is surely its own. Gone already is as good.
             let _ = kill_process_group(self.pid, Signal::KILL);
             self.status = self.child.wait().ok();

@@ -8,6 +8,7 @@ mod cheats;
 mod deaths;
 mod held;
 mod legs;
+mod residents;
 mod worker;
 
 use std::process::ExitCode;
@@ -26,8 +27,13 @@ macro_rules! trials {
 
 fn main() -> ExitCode {
     let mut args = std::env::args();
-    if args.nth(1).as_deref() == Some("runtime-worker") {
-        return worker::play(&args.collect::<Vec<_>>());
+    let role = args.nth(1).unwrap_or_default();
+    let args: Vec<_> = args.collect();
+    match role.as_str() {
+        "runtime-worker" => return worker::play(&args),
+        "resident" => return residents::play(&args),
+        "serve-up" => return residents::serve_up(&args),
+        _ => {}
     }
     let trials = trials! {
         cheats:
@@ -48,7 +54,13 @@ fn main() -> ExitCode {
             each_way_to_cheat_a_leg_is_refused_by_its_name,
             a_stream_of_a_candidate_is_collected_and_of_a_control_leg_refused,
             a_gate_that_rejects_ends_the_leg,
-            a_worker_that_dies_at_any_step_of_a_leg_ends_it_by_name,
+            a_worker_that_dies_at_any_step_of_a_leg_ends_it_by_name;
+        residents:
+            a_resident_is_started_known_and_gone_with_its_socket_and_ready_file,
+            each_way_to_fail_as_a_resident_has_a_name_and_leaves_nothing,
+            a_resident_left_running_is_stopped_by_whoever_knows_its_socket,
+            a_leg_is_served_by_the_script_of_its_tree_and_leaves_nothing,
+            each_way_to_fail_to_serve_has_a_name_and_leaves_nothing,
     };
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -41,7 +41,7 @@ struct Worker {
     is_known: bool,
 }
 
-fn flag(args: &[String], name: &str) -> Option<String> {
+pub(crate) fn flag(args: &[String], name: &str) -> Option<String> {
     args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)).cloned()
 }
 
