@@ -35,7 +35,11 @@ pub use crate::{
         CrossCheck, FRESH_STEPS, FreshProbe, Gate, LegError, LegPhase, LegPlan, LegReport, PrefillFigure, Verify,
         Windows, certify, run_leg,
     },
-    machine::{Clock, CoolError, CoolState, Demand, Thermometer, cool_gate},
+    machine::{
+        Clock, CommandThermometer, CoolError, CoolState, Demand, Device, DeviceLock, DeviceProcess, LockError,
+        MachineError, NvidiaSmi, Quiet, QuietReport, Stamps, Thermometer, cool_gate, expect_alone, one_minute_load,
+        wait_until_quiet,
+    },
     resident::{
         Detached, Resident, ResidentError, ResidentFound, ResidentHello, ResidentPlan, ServeError, ServePlan, Served,
         Stopped, resident_hello, stop_resident,
