@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use bench_core::Digest;
-use clap::{Args, Parser, Subcommand};
+use bench_core::mode::Mode;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// The variable that names the track (benchd.md 2.1).
 const TRACK: &str = "MLXFAST_QWEN_MTP_TRACK_ID";
@@ -34,6 +35,22 @@ pub(crate) enum Command {
     LintManifest(RootArgs),
     /// What mtp-head.manifest.json declares: `speculative`, `draft-len`, `describe` or `validate`
     SpecDeclaration(DeclarationArgs),
+    /// Time and check an engine against a golden; local modes give no score
+    #[command(visible_alias = "candidate-only")]
+    Iterate(IterateArgs),
+    /// What benchmark.sh does: build, boot the resident, run at the declared depth, check, print
+    Benchmark(BenchmarkArgs),
+    /// What tools/local-baseline.sh does: one local reading of the staged build
+    LocalBaseline(LocalBaselineArgs),
+    /// Run a golden's correctness set on an engine: no times, no score
+    Correctness(CorrectnessArgs),
+    /// Record a golden on an engine: serial, and with --depths an oracle for each way of drafting
+    #[command(visible_alias = "record-correctness-golden")]
+    RecordGolden(RecordArgs),
+    /// Decode serially and with drafts in fresh workers; the tokens must be the same
+    Exactness(ExactnessArgs),
+    /// Print what an engine decodes freely behind a golden's prompt
+    Capture(CaptureArgs),
     /// Build the engine and stage it as a run's worker
     Build(BuildArgs),
     /// Copy the built cuda-engine to where a run takes its worker from
@@ -134,6 +151,243 @@ pub(crate) struct DeclarationArgs {
     /// The fixture that permits depths; left out, the one that benchmark.json names
     #[arg(long, value_name = "FILE", env = "SPEC_DECLARATION_CONTRACT")]
     pub(crate) contract: Option<PathBuf>,
+}
+
+/// The engine under test.
+#[derive(Args)]
+pub(crate) struct EngineArgs {
+    /// The worker's program
+    #[arg(long, visible_alias = "worker-bin", value_name = "FILE", env = "MLXFAST_ENGINE_BIN", default_value = STAGED)]
+    pub(crate) engine: PathBuf,
+    /// Its folder of weights
+    #[arg(long, value_name = "DIR", env = "MLXFAST_WEIGHTS_PATH")]
+    pub(crate) weights: PathBuf,
+    /// A file that the worker may read under a name; repeatable
+    #[arg(long = "engine-resource", value_name = "NAME=PATH", value_parser = resource)]
+    pub(crate) resources: Vec<(String, PathBuf)>,
+    /// Start the worker without a sandbox
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
+}
+
+/// `NAME=PATH`, the name of letters, digits, `.`, `_` and `-`.
+fn resource(text: &str) -> Result<(String, PathBuf), String> {
+    let plain = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    match text.split_once('=') {
+        Some((name, path)) if plain(name) && !path.is_empty() => Ok((name.into(), path.into())),
+        _ => Err("expected NAME=PATH, the name of letters, digits and ._-".into()),
+    }
+}
+
+/// How long and how strictly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeArg {
+    /// Fast, never scored
+    LocalIterate,
+    /// Longer, before a submission
+    LocalSubmit,
+    /// Scored
+    Official,
+}
+
+impl ModeArg {
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            Self::LocalIterate => Mode::LocalIterate,
+            Self::LocalSubmit => Mode::LocalSubmit,
+            Self::Official => Mode::Official,
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct IterateArgs {
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    /// The golden
+    #[arg(long, value_name = "FILE")]
+    pub(crate) golden: PathBuf,
+    #[command(flatten)]
+    pub(crate) track: TrackArgs,
+    #[command(flatten)]
+    pub(crate) pin: PinArgs,
+    /// How long and how strictly
+    #[arg(long, value_enum, default_value_t = ModeArg::LocalIterate)]
+    pub(crate) mode: ModeArg,
+    /// Where the result is written; left out, score.local-iterate.json, for other modes score.json
+    #[arg(long, value_name = "FILE", env = "MLXFAST_SCORE_PATH")]
+    pub(crate) score_path: Option<PathBuf>,
+    /// Drafts a round; left out, serial
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32), conflicts_with = "mtp")]
+    pub(crate) mtp_depth: Option<u32>,
+    /// Two drafts a round
+    #[arg(long)]
+    pub(crate) mtp: bool,
+    /// Anchors and free runs of the golden too
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Boot a resident of the engine for the run, which its workers attach to; without it each worker loads the weights
+    #[arg(long)]
+    pub(crate) resident: bool,
+    /// The commit that is measured, 7 to 40 digits; left out, the one checked out
+    #[arg(long, value_name = "HEX", env = "MLXFAST_COMMIT_SHA")]
+    pub(crate) commit: Option<String>,
+}
+
+/// A track of this repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TrackChoice {
+    /// The ranked one: needs its weights
+    Real,
+    /// The embedded model, on any machine
+    Tiny,
+}
+
+#[derive(Args)]
+pub(crate) struct BenchmarkArgs {
+    /// The default: fast, never scored
+    #[arg(long, group = "mode")]
+    pub(crate) local_iterate: bool,
+    /// Longer, before a submission; never scored either
+    #[arg(long, group = "mode")]
+    pub(crate) local_submit: bool,
+    /// The scored run
+    #[arg(long, group = "mode")]
+    pub(crate) official: bool,
+    /// Use what is staged instead of building
+    #[arg(long)]
+    pub(crate) no_build: bool,
+    #[command(flatten)]
+    pub(crate) run: FacadeArgs,
+}
+
+#[derive(Args)]
+pub(crate) struct LocalBaselineArgs {
+    #[command(flatten)]
+    pub(crate) run: FacadeArgs,
+}
+
+/// What benchmark.sh and tools/local-baseline.sh have in common.
+#[derive(Args)]
+pub(crate) struct FacadeArgs {
+    /// Which track; left out, real when a snapshot of its weights is there, else tiny
+    #[arg(long, value_enum)]
+    pub(crate) track: Option<TrackChoice>,
+    /// The worker's program
+    #[arg(long, value_name = "FILE", env = "MLXFAST_ENGINE_BIN", default_value = STAGED)]
+    pub(crate) engine: PathBuf,
+    /// The folder of weights; left out, the track's
+    #[arg(long = "weights-dir", value_name = "DIR", env = "MLXFAST_WEIGHTS_PATH")]
+    pub(crate) weights: Option<PathBuf>,
+    /// The real track's staged weights
+    #[arg(long, value_name = "DIR", env = "MLXFAST_TARGET_SNAPSHOT_DIR")]
+    pub(crate) snapshot: Option<PathBuf>,
+    /// The golden; the real track has none here, the tiny track its public one
+    #[arg(long = "golden-file", value_name = "FILE", env = "MLXFAST_CORRECTNESS_GOLDEN_PATH")]
+    pub(crate) golden: Option<PathBuf>,
+    /// Refuse a golden of another SHA-256
+    #[arg(long, value_name = "HEX", env = "MLXFAST_CORRECTNESS_GOLDEN_SHA256", value_parser = digest)]
+    pub(crate) golden_sha256: Option<Digest>,
+    /// Refuse a golden of another length
+    #[arg(long, value_name = "N", env = "MLXFAST_CORRECTNESS_GOLDEN_BYTES")]
+    pub(crate) golden_bytes: Option<u64>,
+    /// The declaration of speculation
+    #[arg(long, value_name = "FILE", env = "SPEC_DECLARATION_MANIFEST", default_value = "mtp-head.manifest.json")]
+    pub(crate) declaration: PathBuf,
+    /// Where the result is written
+    #[arg(long = "result", value_name = "FILE", env = "MLXFAST_SCORE_PATH")]
+    pub(crate) score_path: Option<PathBuf>,
+    /// A track id from outside that must be the track's
+    #[arg(long, value_name = "ID", env = TRACK, hide_env_values = true)]
+    pub(crate) track_id: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct CorrectnessArgs {
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    /// The golden
+    #[arg(long, value_name = "FILE")]
+    pub(crate) golden: PathBuf,
+    #[command(flatten)]
+    pub(crate) track: TrackArgs,
+    #[command(flatten)]
+    pub(crate) pin: PinArgs,
+}
+
+#[derive(Args)]
+pub(crate) struct RecordArgs {
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) track: TrackArgs,
+    /// A prompt: token ids between blanks, commas or brackets. Repeatable; each with its --case-name
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) prompt_tokens: Vec<PathBuf>,
+    /// What the case of the prompt at the same place is called
+    #[arg(long, value_name = "NAME", required = true)]
+    pub(crate) case_name: Vec<String>,
+    /// Expected tokens of a case
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(64..))]
+    pub(crate) steps: u32,
+    /// Record the timed block too, from the first prompt
+    #[arg(long)]
+    pub(crate) benchmark_free_run: bool,
+    /// Steps of the timed block
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(128..))]
+    pub(crate) benchmark_steps: u32,
+    /// Drafts a round to record an oracle for, besides the serial golden, e.g. 1,2,3
+    #[arg(long, value_name = "N,N", value_delimiter = ',', requires = "benchmark_free_run")]
+    pub(crate) depths: Vec<u32>,
+    /// Name of the model that is recorded; left out, the contract's
+    #[arg(long, value_name = "OWNER/NAME", requires = "model_provenance_rev")]
+    pub(crate) model_provenance_repo: Option<String>,
+    /// Its revision, 40 digits
+    #[arg(long, value_name = "HEX", requires = "model_provenance_repo")]
+    pub(crate) model_provenance_rev: Option<String>,
+    /// Where it is written, PROMPT.golden.json; a depth's oracle is PROMPT.mtpN.golden.json beside it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Write nothing: exit 1 unless the files that are there have the bytes that would be written
+    #[arg(long)]
+    pub(crate) compare: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct ExactnessArgs {
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) track: TrackArgs,
+    /// A folder whose *.golden.json are run; those of depths (.mtpN.) and negative controls are left out
+    #[arg(long, value_name = "DIR")]
+    pub(crate) golden_dir: Option<PathBuf>,
+    /// Steps of each run
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1536))]
+    pub(crate) steps: u32,
+    /// Drafts a round
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
+    pub(crate) depth: u32,
+    /// Goldens
+    #[arg(value_name = "GOLDEN")]
+    pub(crate) goldens: Vec<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct CaptureArgs {
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) track: TrackArgs,
+    /// The golden whose prompt is continued
+    #[arg(long, value_name = "FILE")]
+    pub(crate) seed_from: PathBuf,
+    /// Drafts a round; left out, serial
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
+    pub(crate) depth: Option<u32>,
+    /// Steps
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1536))]
+    pub(crate) steps: u32,
 }
 
 #[derive(Args)]

@@ -9,6 +9,8 @@ use bench_core::declaration::DeclarationError;
 use bench_core::digests::DigestError;
 use bench_core::golden::GoldenError;
 use bench_core::manifest::ManifestError;
+use bench_core::timed::OracleError;
+use bench_runner::SessionError;
 
 /// Every way a command can fail. The chain of causes is printed, so no text repeats its source.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +55,38 @@ pub(crate) enum Failure {
     Lint { path: PathBuf, count: usize },
     #[error("git {what} in {}: {stderr}; the trusted files are those git knows, run this in a checkout", root.display())]
     Git { what: &'static str, root: PathBuf, stderr: String },
+    #[error("{0}")]
+    Session(SessionText, #[source] SessionError),
+    #[error("signals cannot be listened to")]
+    Signals { source: io::Error },
+    #[error("{flag}: {what}")]
+    Flag { flag: &'static str, what: String },
+    #[error("{}", path.display())]
+    Prompt { path: PathBuf, source: GoldenError },
+    #[error(
+        "engine-pin-mismatch: {changed} differs from what is committed; goldens are recorded on a clean engine, commit it or use --compare"
+    )]
+    EnginePin { changed: String },
+    #[error("{}: is not what was recorded just now, first at byte {at}; if the change is meant, record it without --compare", path.display())]
+    Recorded { path: PathBuf, at: usize },
+    #[error("{}: the negative control passed its own pin, so the pin proves nothing", path.display())]
+    NegativeControl { path: PathBuf },
+    #[error("{count} of {all} goldens decode differently with drafts; see the MISMATCH lines above")]
+    Inexact { count: usize, all: usize },
+    #[error(
+        "official scoring is not part of this build: it has no control leg; use --local-iterate or --local-submit, or `iterate --mode` with one of these"
+    )]
+    NoOfficial,
+    #[error("{name}: {}; its log ends: {log}", what)]
+    Resident { name: &'static str, what: String, log: String },
+    #[error("the run did not pass: {error}")]
+    NotPassed { error: String },
+    #[error("interrupted")]
+    Interrupted,
+    #[error(transparent)]
+    Oracle(#[from] OracleError),
+    #[error("{verdict}")]
+    Correctness { verdict: String },
     #[error("cargo {what}: {how}; what it printed stands above")]
     Cargo { what: String, how: String },
     #[error("{}: is not there or no file; build it with tools/build.sh, or name it with --engine", path.display())]
@@ -61,11 +95,30 @@ pub(crate) enum Failure {
     NotAFile { path: PathBuf, kind: &'static str },
 }
 
+/// What a session was doing when it failed, and the name it is refused by.
+#[derive(Debug)]
+pub(crate) struct SessionText {
+    doing: String,
+    name: &'static str,
+}
+
+impl std::fmt::Display for SessionText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name, self.doing)
+    }
+}
+
 impl Failure {
+    /// A session that failed while `doing` something.
+    pub(crate) fn session(doing: impl Into<String>) -> impl FnOnce(SessionError) -> Self {
+        |error| Self::Session(SessionText { doing: doing.into(), name: error.name() }, error)
+    }
+
     /// The exit code that says it.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Usage { .. } | Self::NoTrack | Self::Cap { .. } => 2,
+            Self::Interrupted | Self::Session(_, SessionError::Interrupted) => 130,
+            Self::Usage { .. } | Self::NoTrack | Self::Cap { .. } | Self::Flag { .. } => 2,
             Self::WeightsUnreadable { .. } => 3,
             Self::Retired { exit_code, .. } => *exit_code,
             _ => 1,
@@ -82,7 +135,7 @@ impl Failure {
         }
         let text = text.replace('\n', " ");
         match self.exit_code() {
-            2 => format!("error: {text}"),
+            2 | 130 => format!("error: {text}"),
             _ if text.starts_with("REFUSING -- ") => text,
             _ => format!("REFUSING -- {text}"),
         }

@@ -2,8 +2,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use crate::resident::ResidentArgs;
 use clap::{Parser, Subcommand};
-use cuda_engine::resident::ResidentArgs;
 
 #[derive(Parser)]
 #[command(name = "cuda-engine", version, about = "The engine's side of Engine Protocol v1")]

@@ -9,11 +9,16 @@
 //! Guaranteed: one response a request, in order, whatever the bytes; an error ends the phase and never the worker; no state
 //! of a phase outlives it.
 
+mod args;
+mod environment;
 mod error;
 pub mod mock;
+mod mode;
+mod program;
 pub mod resident;
 pub mod target;
 pub mod worker;
 
 pub use crate::error::{Error, Malformed};
+pub use crate::program::main;
 pub use crate::target::one_line;

@@ -66,8 +66,10 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line))
 }
 
-/// The worker's one variable, which whoever boots its resident can hand down in no other way.
-const ENVIRONMENT_READERS: &[&str] = &["harness/protocol-adapter/src/environment.rs"];
+/// What a worker finds in its environment: its one variable, which whoever boots its resident can hand down in no other way,
+/// and what benchd passes on to it.
+const ENVIRONMENT_READERS: &[&str] =
+    &["bench/benchd/src/environment.rs", "harness/protocol-adapter/src/environment.rs"];
 
 /// Build scripts, tests, this crate and [`ENVIRONMENT_READERS`]; a flag shows in `--help` and can be tested, a variable does
 /// neither.
