@@ -15,18 +15,27 @@ pub(crate) trait Kernel {
 /// Runs `kernel` in the widest version in use.
 #[inline]
 pub(crate) fn run<K: Kernel>(kernel: K) -> K::Out {
-    run_as(Isa::current(), kernel)
+    // SAFETY: only supported sets are ever in use. Not asked again: a token runs a kernel some thousand times.
+    unsafe { version(Isa::current(), kernel) }
 }
 
 /// Runs the version for `isa`.
 ///
 /// # Panics
 /// When this machine does not support it.
-#[inline]
+#[cfg(test)]
 pub(crate) fn run_as<K: Kernel>(isa: Isa, kernel: K) -> K::Out {
     assert!(isa.is_supported(), "{isa} on a machine without it");
+    // SAFETY: supported, see the line above.
+    unsafe { version(isa, kernel) }
+}
+
+/// # Safety
+/// This machine supports `isa`.
+#[inline(always)]
+unsafe fn version<K: Kernel>(isa: Isa, kernel: K) -> K::Out {
     match isa {
-        // SAFETY: supported, see the line above.
+        // SAFETY: the caller's contract.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { run_avx512(kernel) },
         // SAFETY: as above.

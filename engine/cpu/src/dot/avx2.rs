@@ -138,10 +138,13 @@ fn unpacked_tile<const N: usize>(p: Product<'_>, w: &UnpackedRow, r: usize, t: u
 /// The offset term of one weight row and one activation row, before its tree.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn offset_lanes(w: &UnpackedRow, a: ActRow<'_>) -> __m256 {
-    if w.halves == 1 {
-        return offsets(&w.wb, a);
-    }
+fn offset_lanes(w: &UnpackedRow, a: ActRow<'_>) -> __m256 {
+    if w.halves == 1 { offsets(&w.wb, a) } else { half_offsets(w, a) }
+}
+
+/// The lanes of formats with an offset a half; the shipped files have none.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn half_offsets(w: &UnpackedRow, a: ActRow<'_>) -> __m256 {
     let lanes = Offsets { w, a }.lanes();
     // SAFETY: eight numbers are 32 bytes, what an unaligned load reads.
     unsafe { _mm256_loadu_ps(lanes.as_ptr()) }
@@ -254,7 +257,7 @@ fn fold(acc: __m256, codes: __m256i, q: __m256i, scale: __m256) -> __m256 {
 /// The lanes of formats with one offset a group: lane `g % 8`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn offsets(wb: &[f32], a: ActRow<'_>) -> __m256 {
+pub(super) fn offsets(wb: &[f32], a: ActRow<'_>) -> __m256 {
     let (wb8, wb_tail) = wb.as_chunks::<OFFSET_LANES>();
     let (d8, d_tail) = a.d.as_chunks::<OFFSET_LANES>();
     let (sum8, sum_tail) = a.sum.as_chunks::<OFFSET_LANES>();

@@ -45,59 +45,42 @@ const WIDE_TILE: usize = super::MOST_TILED;
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn weight_rows<const R: usize>(p: Product<'_>, r: usize, direct: bool, scratch: &mut Scratch) -> usize {
     if direct {
-        let columns = p.w.cols / GROUP;
-        let blocks: &[Q8_0] = bytemuck::cast_slice(&p.w.bytes[r * p.w.row_bytes()..(r + R) * p.w.row_bytes()]);
-        // No closures here: they would be compiled for the baseline and called.
-        let mut weights = [Weights::of_blocks(&[], R); R];
-        for (j, weights) in weights.iter_mut().enumerate() {
-            *weights = Weights::of_blocks(&blocks[j * columns..][..columns], R);
-        }
-        activation_rows::<DIRECT, R>(p, r, &weights);
+        let bytes = &p.w.bytes[r * p.w.row_bytes()..(r + R) * p.w.row_bytes()];
+        activation_rows::<DIRECT, R>(p, r, Weights { blocks: bytemuck::cast_slice(bytes), unpacked: &[] });
         return R;
     }
     for (j, unpacked) in scratch.unpacked.iter_mut().take(R).enumerate() {
         prefetch_row(p.w, r + R + j);
         unpack::avx2(p.w.format, p.w.row(r + j), unpacked);
     }
-    let mut weights = [Weights::of_blocks(&[], R); R];
-    for (weights, unpacked) in weights.iter_mut().zip(&scratch.unpacked) {
-        *weights = Weights::of_unpacked(unpacked);
-    }
+    let weights = Weights { blocks: &[], unpacked: &scratch.unpacked[..R] };
     if scratch.unpacked[0].halves == 2 {
-        activation_rows::<2, R>(p, r, &weights);
+        activation_rows::<2, R>(p, r, weights);
     } else {
-        activation_rows::<1, R>(p, r, &weights);
+        activation_rows::<1, R>(p, r, weights);
     }
     R
 }
 
-/// A weight row: Q8_0 blocks as shipped, or another format's unpacked; what the other has is empty.
+/// Rows of weights: Q8_0 blocks as shipped, one row behind the other, or another format's unpacked; what the other has is
+/// empty. Small, since a row of the narrowest matrices is a single group: what a tile sets up costs as much as its dots.
 #[derive(Clone, Copy)]
 struct Weights<'a> {
     blocks: &'a [Q8_0],
-    /// Blocks from here to the same place in the next tile.
-    ahead: usize,
-    codes: &'a [i8],
-    wa: &'a [f32],
-    offsets: Option<&'a UnpackedRow>,
+    unpacked: &'a [UnpackedRow],
 }
 
-impl<'a> Weights<'a> {
+impl Weights<'_> {
     #[inline(always)]
-    fn of_blocks(blocks: &'a [Q8_0], tile: usize) -> Self {
-        Self { blocks, ahead: tile * blocks.len(), codes: &[], wa: &[], offsets: None }
-    }
-    #[inline(always)]
-    fn of_unpacked(w: &'a UnpackedRow) -> Self {
-        Self { blocks: &[], ahead: 0, codes: &w.codes, wa: &w.wa, offsets: (!w.wb.is_empty()).then_some(w) }
-    }
-    #[inline(always)]
-    fn holds(&self, groups: usize, form: usize) -> bool {
+    fn hold(&self, rows: usize, groups: usize, form: usize) -> bool {
         if form == DIRECT {
-            self.blocks.len() == groups
-        } else {
-            self.codes.len() == groups * GROUP && self.wa.len() == groups * form
+            return self.blocks.len() == rows * groups;
         }
+        let mut hold = self.unpacked.len() == rows;
+        for row in self.unpacked {
+            hold &= row.codes.len() == groups * GROUP && row.wa.len() == groups * form;
+        }
+        hold
     }
 }
 
@@ -106,7 +89,7 @@ const DIRECT: usize = 0;
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn activation_rows<const FORM: usize, const R: usize>(p: Product<'_>, r: usize, weights: &[Weights<'_>; R]) {
+fn activation_rows<const FORM: usize, const R: usize>(p: Product<'_>, r: usize, weights: Weights<'_>) {
     let mut t = 0;
     while t < p.pick.len() {
         match p.pick.len() - t {
@@ -122,31 +105,24 @@ fn activation_rows<const FORM: usize, const R: usize>(p: Product<'_>, r: usize, 
 /// `R` weight rows and the picked activation rows `t..t + N`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn tile<const FORM: usize, const R: usize, const N: usize>(
-    p: Product<'_>,
-    r: usize,
-    t: usize,
-    weights: &[Weights<'_>; R],
-) {
+fn tile<const FORM: usize, const R: usize, const N: usize>(p: Product<'_>, r: usize, t: usize, weights: Weights<'_>) {
     let acts: [ActRow<'_>; N] = p.acts(t);
     let groups = p.w.cols / GROUP;
     // What every access below stays within.
     for a in &acts {
         assert!(a.q.len() == groups * GROUP && a.d.len() == groups);
     }
-    for w in weights {
-        assert!(w.holds(groups, FORM));
-    }
+    assert!(weights.hold(R, groups, FORM));
     let mut acc = [[_mm512_setzero_ps(); N]; R];
     let mut g = 0;
     while g + 2 <= groups {
         // SAFETY: groups `g` and `g + 1` exist, and the lengths were checked above.
-        acc = unsafe { step::<FORM, R, N, true>(acc, weights, &acts, g) };
+        acc = unsafe { step::<FORM, R, N, true>(acc, weights, groups, &acts, g) };
         g += 2;
     }
     if g < groups {
         // SAFETY: group `g` exists.
-        acc = unsafe { step::<FORM, R, N, false>(acc, weights, &acts, g) };
+        acc = unsafe { step::<FORM, R, N, false>(acc, weights, groups, &acts, g) };
     }
     for i in 0..N {
         let mut halves = [_mm256_setzero_ps(); R];
@@ -155,11 +131,9 @@ fn tile<const FORM: usize, const R: usize, const N: usize>(
         }
         let mut out = [0.0; R];
         avx2::trees(&halves, &mut out);
-        if weights[0].offsets.is_some() {
-            for (half, w) in halves.iter_mut().zip(weights) {
-                if let Some(w) = w.offsets {
-                    *half = avx2::offset_lanes(w, acts[i]);
-                }
+        if FORM != DIRECT && !weights.unpacked[0].wb.is_empty() {
+            for (half, row) in halves.iter_mut().zip(weights.unpacked) {
+                *half = if FORM == 1 { avx2::offsets(&row.wb, acts[i]) } else { avx2::half_offsets(row, acts[i]) };
             }
             let mut offsets = [0.0; R];
             avx2::trees(&halves, &mut offsets);
@@ -180,7 +154,8 @@ fn tile<const FORM: usize, const R: usize, const N: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn step<const FORM: usize, const R: usize, const N: usize, const PAIR: bool>(
     mut acc: [[__m512; N]; R],
-    weights: &[Weights<'_>; R],
+    weights: Weights<'_>,
+    groups: usize,
     acts: &[ActRow<'_>; N],
     g: usize,
 ) -> [[__m512; N]; R] {
@@ -195,47 +170,53 @@ unsafe fn step<const FORM: usize, const R: usize, const N: usize, const PAIR: bo
         }
         start[i] = _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(zero, top, q[i]));
     }
-    for j in 0..R {
+    for (j, acc) in acc.iter_mut().enumerate() {
         // SAFETY: the caller's contract.
-        let (codes, wa) = unsafe { weight_groups::<FORM, PAIR>(weights[j], g) };
+        let (codes, wa) = unsafe { weight_groups::<FORM, R, PAIR>(weights, groups, j, g) };
         let codes = _mm512_xor_si512(codes, top);
         for i in 0..N {
             let part = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start[i], codes, q[i]));
             let scale = _mm512_mul_ps(wa, d[i]);
-            acc[j][i] = if PAIR {
-                _mm512_fmadd_ps(scale, part, acc[j][i])
+            acc[i] = if PAIR {
+                _mm512_fmadd_ps(scale, part, acc[i])
             } else {
                 // The lanes of the odd group stay as they are.
-                _mm512_mask3_fmadd_ps(scale, part, acc[j][i], 0x00FF)
+                _mm512_mask3_fmadd_ps(scale, part, acc[i], 0x00FF)
             };
         }
     }
     acc
 }
 
-/// Codes of groups `g` and `g + 1`, and their scales in each lane.
+/// Codes of groups `g` and `g + 1` of row `j` of `R`, and their scales in each lane.
 ///
 /// # Safety
-/// They exist; without `PAIR`, the first.
+/// They exist; without `PAIR`, the first. A row has `groups` groups.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn weight_groups<const FORM: usize, const PAIR: bool>(w: Weights<'_>, g: usize) -> (__m512i, __m512) {
+unsafe fn weight_groups<const FORM: usize, const R: usize, const PAIR: bool>(
+    w: Weights<'_>,
+    groups: usize,
+    j: usize,
+    g: usize,
+) -> (__m512i, __m512) {
     // SAFETY: the caller's contract.
     unsafe {
         if FORM == DIRECT {
-            let first = w.blocks.as_ptr().add(g);
+            let first = w.blocks.as_ptr().add(j * groups + g);
             let second = if PAIR { first.add(1) } else { first };
             let low = _mm512_castsi256_si512(_mm256_loadu_si256((&raw const (*first).qs).cast()));
             let codes = _mm512_inserti64x4::<1>(low, _mm256_loadu_si256((&raw const (*second).qs).cast()));
             // The rows of the next tile: the hardware follows a row, the jump to the next one is ours to announce. An
             // address behind the matrix is only a useless hint.
-            _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(w.ahead).cast());
+            _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(R * groups).cast());
             let low = _mm256_set1_epi16(i16::from_le_bytes((*first).d));
             let both = _mm256_mask_set1_epi16(low, 0xFF00, i16::from_le_bytes((*second).d));
             return (codes, _mm512_cvtph_ps(both));
         }
-        let codes = bytes::<PAIR>(w.codes.as_ptr().add(g * GROUP));
-        let wa = w.wa.as_ptr().add(g * FORM);
+        let row = w.unpacked.get_unchecked(j);
+        let codes = bytes::<PAIR>(row.codes.as_ptr().add(g * GROUP));
+        let wa = row.wa.as_ptr().add(g * FORM);
         if FORM == 2 {
             let scales = if PAIR { _mm_loadu_ps(wa) } else { _mm_castpd_ps(_mm_load_sd(wa.cast())) };
             (codes, _mm512_permutexvar_ps(lanes::<2>(), _mm512_castps128_ps512(scales)))
