@@ -38,6 +38,12 @@ pub(crate) enum Failure {
     Encode { source: cudafast_text::Error },
     #[error("--device {device}: this build has no CUDA backend; use --device cpu, or a build with the feature `cuda`")]
     NoCuda { device: String },
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] cudafast_cuda::CudaError),
+    #[cfg(feature = "cuda")]
+    #[error("{failed} of {checks} checks of the GPU's kernels failed; the lines above name them")]
+    Selftest { failed: usize, checks: usize },
     #[error("--depth: {note}")]
     SeveralHeads { note: String },
     #[error("{path}: cannot be read; check the path and its permissions")]

@@ -21,6 +21,8 @@ mod progress;
 mod prompt;
 mod report;
 mod run;
+#[cfg(feature = "cuda")]
+mod selftest;
 mod source;
 mod synth;
 mod tokenize;
@@ -55,6 +57,8 @@ fn main() -> ExitCode {
         Command::Trace(TraceCommand::Dump(args)) => trace::dump(&args),
         Command::Trace(TraceCommand::Diff(args)) => trace::diff(&args),
         Command::Synth(args) => synth::run(&args),
+        #[cfg(feature = "cuda")]
+        Command::Selftest(args) => selftest::run(&args),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,6 +4,8 @@ mod generate;
 mod measure;
 mod model;
 mod numbers;
+#[cfg(feature = "cuda")]
+mod selftest;
 mod synth;
 mod text;
 mod verify;
@@ -22,6 +24,8 @@ pub(crate) use self::measure::{
 };
 pub(crate) use self::model::{DeviceArgs, DraftArgs, HeadArgs, ModelArgs};
 pub(crate) use self::numbers::{EvalArgs, InspectArgs};
+#[cfg(feature = "cuda")]
+pub(crate) use self::selftest::SelftestArgs;
 pub(crate) use self::synth::SynthArgs;
 use self::synth::Synthetic;
 pub(crate) use self::text::{DetokenizeArgs, TokenizeArgs};
@@ -74,6 +78,9 @@ pub(crate) enum Command {
     Trace(TraceCommand),
     /// Write a model of random weights: any size, the published names and number formats.
     Synth(Box<SynthArgs>),
+    /// Check the GPU's kernels against plain code.
+    #[cfg(feature = "cuda")]
+    Selftest(SelftestArgs),
     /// Print a shell's completion script.
     Completions(CompletionsArgs),
 }

@@ -1,0 +1,30 @@
+//! `selftest`.
+
+const AFTER_HELP: &str = "\
+Examples:
+  cudafast selftest                       every kernel, a line a check
+  cudafast selftest --only matvec --time  products alone, with the time of each shape of the model
+  cudafast selftest --fault               last, kill a kernel on purpose and check what callers see";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct SelftestArgs {
+    /// Number of the CUDA device
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) cuda_device: u32,
+    /// Seed of the inputs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Only operations whose name begins with this
+    #[arg(long, value_name = "OP", default_value = "")]
+    pub(crate) only: String,
+    /// Also time operations on the model's shapes, in captured chains of fresh weights
+    #[arg(long)]
+    pub(crate) time: bool,
+    /// Also check that a fault names its kernel and ends every call after it
+    #[arg(long)]
+    pub(crate) fault: bool,
+    /// One JSON object instead of lines
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,22 @@
+//! The CUDA backend: kernels, checked launchers, captured graphs.
+//!
+//! Everything stands behind the feature `cuda`, which needs nvcc to build and only the driver to run; without it this
+//! crate is empty. Three layers (design.md 5): `driver` knows handles, memory and streams and no model; `launch` has one
+//! checked launcher an operation; what is above runs a model. `KERNELS.md` maps operations to kernels.
+//!
+//! Device memory is read and written by one stream alone, in the order of its launches, so a [`DeviceSlice`] may be
+//! copied and written through like a `Cell`: the host never sees it but by a copy that the stream orders too.
+#![cfg(feature = "cuda")]
+// What the forward pass alone calls has no caller before it.
+#![allow(dead_code, unused_imports)]
+
+mod driver;
+mod error;
+mod launch;
+mod selftest;
+
+pub use crate::{
+    driver::{Context, DeviceBuffer, DeviceInfo, DeviceSlice, PinnedBuffer},
+    error::CudaError,
+    selftest::{Check, SelfTest, SelfTestOptions},
+};
