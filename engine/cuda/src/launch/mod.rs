@@ -3,7 +3,16 @@
 //! `fn op(stream, kernels, args) -> Result<(), CudaError>`, in a file named as the kernels' file. A launcher trusts what
 //! device memory holds (ids below their table's rows, numbers that are finite) where its kernel is safe without that.
 
+pub(crate) mod attention;
+pub(crate) mod attention_prefill;
+pub(crate) mod gdn;
+pub(crate) mod gdn_chunk;
+pub(crate) mod head;
+pub(crate) mod hyper;
 mod matvec;
+pub(crate) mod ngram;
+pub(crate) mod router;
+pub(crate) mod select;
 mod synth;
 mod util;
 
@@ -87,6 +96,10 @@ pub(crate) mod check {
 
     pub(crate) fn len(op: &'static str, what: &'static str, found: usize, expected: usize) -> Result<(), CudaError> {
         if found == expected { Ok(()) } else { refuse(op, what, found.to_string(), expected.to_string()) }
+    }
+
+    pub(crate) fn least(op: &'static str, what: &'static str, found: usize, least: usize) -> Result<(), CudaError> {
+        if found >= least { Ok(()) } else { refuse(op, what, found.to_string(), format!("at least {least}")) }
     }
 
     pub(crate) fn multiple(op: &'static str, what: &'static str, found: usize, of: usize) -> Result<(), CudaError> {

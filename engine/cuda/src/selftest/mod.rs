@@ -3,7 +3,15 @@
 //! Inputs are fresh for each seed and outputs are poisoned before, so that a kernel which writes nothing fails. Where
 //! the answer is defined bit for bit it is compared so; else against float64, with a bound that the check states.
 
+mod attention;
+mod gdn;
+mod head;
+mod hyper;
 mod matvec;
+mod ngram;
+mod plain;
+mod router;
+mod select;
 mod synth;
 mod util;
 
@@ -64,7 +72,18 @@ impl SelfTest {
         let rng = Rng(options.seed ^ 0x9E37_79B9_7F4A_7C15);
         let mut bench =
             Bench { context: &context, kernels: &kernels, stream: &stream, rng, options, checks: vec![], each };
-        for checks in [synth::checks, util::checks, matvec::checks] {
+        for checks in [
+            synth::checks,
+            util::checks,
+            matvec::checks,
+            hyper::checks,
+            gdn::checks,
+            attention::checks,
+            select::checks,
+            router::checks,
+            ngram::checks,
+            head::checks,
+        ] {
             checks(&mut bench)?;
         }
         if options.fault {
@@ -168,6 +187,19 @@ impl Bench<'_> {
         let note =
             if ok { String::new() } else { format!("value {at}: {:?}, expected {:?}", got.get(at), want.get(at)) };
         self.report(Check { op: op.into(), shape: shape.into(), error, bound, ok, note });
+    }
+
+    /// A law that `held`, or how it was broken.
+    fn holds(&mut self, op: &str, shape: &str, held: bool, broken: &str) {
+        let note = if held { String::new() } else { broken.into() };
+        self.report(Check {
+            op: op.into(),
+            shape: shape.into(),
+            error: if held { 0.0 } else { f64::NAN },
+            bound: 0.0,
+            ok: held,
+            note,
+        });
     }
 
     /// Microseconds of one of `nodes` launches in a captured chain, least of `replays`. `queue(i)` queues number i.
