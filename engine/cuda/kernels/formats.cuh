@@ -74,6 +74,10 @@ __device__ __forceinline__ void lookup(const uint8_t* p, const uint32_t (&table)
     }
 }
 
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ float widen(__half x) { return __half2float(x); }
+__device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+
 struct Q8_0 {
     static constexpr int BYTES = 34, ELEMS = 32, HALVES = 1;
     static constexpr bool OFFSET = false;

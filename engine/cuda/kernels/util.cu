@@ -56,10 +56,6 @@ __device__ __forceinline__ void rows(const RowsArgs& a) {
     }
 }
 
-__device__ __forceinline__ float widen(float x) { return x; }
-__device__ __forceinline__ float widen(__half x) { return __half2float(x); }
-__device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
-
 template <class W>
 __device__ __forceinline__ void float_rows(const RowsArgs& a) {
     pdl_trigger();

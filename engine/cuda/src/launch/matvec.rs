@@ -11,13 +11,13 @@ use crate::{
 
 const OP: &str = "matvec";
 /// Groups of a chunk: 2560 columns.
-const CHUNK_GROUPS: usize = 80;
+pub(super) const CHUNK_GROUPS: usize = 80;
 /// Matrices of one launch.
 const MATRICES: usize = 6;
 /// What a pair of groups takes in shared memory.
-const PAIR_BYTES: usize = 80;
+pub(super) const PAIR_BYTES: usize = 80;
 /// A warp's ring.
-const SLOTS: usize = 2;
+pub(super) const SLOTS: usize = 2;
 /// Bytes in flight beyond which a slot gains nothing (h200-probes.md B: panels of 10,880 bytes).
 const SLOT_BYTES: usize = 10_880;
 /// Above this much shared memory a block keeps the next kernel's from starting early (h200-probes.md B).
@@ -35,6 +35,40 @@ pub(crate) struct Input<'a> {
     pub(crate) q8: Option<Q8Rows<'a>>,
     /// `[T, cols]`, for F32, F16 and BF16 matrices.
     pub(crate) floats: Option<DeviceSlice<'a, f32>>,
+}
+
+impl<'a> Input<'a> {
+    /// Rows `first..first + rows`.
+    pub(crate) fn part(self, first: usize, rows: usize) -> Self {
+        let of = |len: usize| len / self.rows;
+        let q8 = self.q8.map(|q8| Q8Rows {
+            q: q8.q.part(first * q8.cols, rows * q8.cols),
+            d: q8.d.part(first * of(q8.d.len()), rows * of(q8.d.len())),
+            cols: q8.cols,
+        });
+        let floats = self.floats.map(|x| x.part(first * of(x.len()), rows * of(x.len())));
+        Self { rows, q8, floats }
+    }
+
+    /// The int8 rows, if they are there and fit.
+    pub(super) fn checked_q8(&self, op: &'static str, cols: usize) -> Result<Q8Rows<'a>, CudaError> {
+        let Some(q8) = self.q8 else { return Err(missing(op, "int8 rows")) };
+        check::len(op, "columns of int8 rows", q8.cols, cols)?;
+        q8.check(op, self.rows)?;
+        Ok(q8)
+    }
+
+    /// The f32 rows, if they are there and fit.
+    pub(super) fn checked_floats(&self, op: &'static str, cols: usize) -> Result<DeviceSlice<'a, f32>, CudaError> {
+        let Some(x) = self.floats else { return Err(missing(op, "f32 rows")) };
+        check::len(op, "f32 rows", x.len(), self.rows * cols)?;
+        check::aligned(op, "f32 rows", x.address(), 16)?;
+        Ok(x)
+    }
+}
+
+fn missing(op: &'static str, what: &'static str) -> CudaError {
+    CudaError::Argument { op, what, found: "none".into(), expected: "some, for this matrix's format".into() }
 }
 
 /// One matrix and where its product goes: `[T, rows]`.
@@ -108,8 +142,7 @@ pub(crate) fn matvec(
             }
             continue;
         }
-        let Some(q8) = input.q8 else { return missing("int8 rows") };
-        q8.check(OP, input.rows)?;
+        let q8 = input.checked_q8(OP, first.matrix.cols)?;
         for product in &of_format {
             check::len(OP, "columns of a matrix", product.matrix.cols, q8.cols)?;
         }
@@ -120,12 +153,8 @@ pub(crate) fn matvec(
     Ok(())
 }
 
-fn missing(what: &'static str) -> Result<(), CudaError> {
-    Err(CudaError::Argument { op: OP, what, found: "none".into(), expected: "some, for this matrix's format".into() })
-}
-
 /// log2 of the partials of a row.
-fn partials(groups: usize) -> u32 {
+pub(super) fn partials(groups: usize) -> u32 {
     let pairs = groups.min(CHUNK_GROUPS).div_ceil(2);
     pairs.ilog2().min(3)
 }
@@ -279,9 +308,7 @@ fn any(stream: &Stream, kernels: &Kernels, t: usize, q8: Q8Rows<'_>, product: &P
 
 fn float(stream: &Stream, kernels: &Kernels, input: Input<'_>, product: &Product<'_>) -> Result<(), CudaError> {
     let Product { matrix, out } = product;
-    let Some(x) = input.floats else { return missing("f32 rows") };
-    check::len(OP, "f32 rows", x.len(), input.rows * matrix.cols)?;
-    check::aligned(OP, "f32 rows", x.address(), 16)?;
+    let x = input.checked_floats(OP, matrix.cols)?;
     let symbol = format!("matvec_float_{}_r{}", format_symbol(matrix.format), input.rows.next_power_of_two());
     let chunks = matrix.cols.div_ceil(CHUNK_GROUPS * GROUP);
     let blocks = if (2..=4).contains(&chunks) { matrix.rows } else { matrix.rows.div_ceil(4) };

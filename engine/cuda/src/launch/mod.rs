@@ -10,6 +10,7 @@ pub(crate) mod gdn_chunk;
 pub(crate) mod head;
 pub(crate) mod hyper;
 mod matvec;
+pub(crate) mod moe;
 pub(crate) mod ngram;
 pub(crate) mod router;
 pub(crate) mod select;
@@ -76,6 +77,29 @@ impl DeviceMatrix<'_> {
         check::multiple(op, "columns of a matrix", self.cols, self.format.block_elems)?;
         check::len(op, "bytes of a matrix", self.bytes.len(), self.rows * self.row_bytes())?;
         check::aligned(op, "bytes of a matrix", self.bytes.address(), 16)
+    }
+}
+
+/// `[experts, rows, cols]` on the device, as shipped: a slab an expert.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeviceExperts<'a> {
+    /// Number format.
+    pub(crate) format: &'static Format,
+    /// Slabs.
+    pub(crate) experts: usize,
+    /// Outputs of one.
+    pub(crate) rows: usize,
+    /// Inputs of one.
+    pub(crate) cols: usize,
+    /// All of them, 16-byte aligned.
+    pub(crate) bytes: DeviceSlice<'a, u8>,
+}
+
+impl<'a> DeviceExperts<'a> {
+    /// All rows of all experts as one matrix.
+    pub(crate) fn stacked(&self) -> DeviceMatrix<'a> {
+        let Self { format, experts, rows, cols, bytes } = *self;
+        DeviceMatrix { format, rows: experts * rows, cols, bytes }
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn dot(w: &UnpackedRow, a: ActRow<'_>) -> f32 {
 }
 
 /// One row of floats, in the order of `matvec_float_*`.
-fn float_dot(w: &[f32], x: &[f32]) -> f32 {
+pub(super) fn float_dot(w: &[f32], x: &[f32]) -> f32 {
     let mut total = None;
     for (w, x) in w.chunks(2560).zip(x.chunks(2560)) {
         let mut lanes = [0.0_f32; 32];
@@ -65,16 +65,16 @@ fn float_dot(w: &[f32], x: &[f32]) -> f32 {
 }
 
 /// A matrix of random blocks, on both sides.
-struct Made {
-    format: &'static Format,
-    rows: usize,
-    cols: usize,
-    host: Vec<u8>,
-    device: DeviceBuffer<u8>,
+pub(super) struct Made {
+    pub(super) format: &'static Format,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) host: Vec<u8>,
+    pub(super) device: DeviceBuffer<u8>,
 }
 
 impl Made {
-    fn new(b: &mut Bench<'_>, format: &'static Format, rows: usize, cols: usize) -> Result<Self, CudaError> {
+    pub(super) fn new(b: &mut Bench<'_>, format: &'static Format, rows: usize, cols: usize) -> Result<Self, CudaError> {
         let mut host = vec![0; rows * cols / format.block_elems * format.block_bytes];
         let key = synth::tensor_key(b.rng.next(), "w");
         synth::fill(format, key, synth::Law::weights(format, 4, cols as u64), 0, &mut host);
@@ -82,7 +82,7 @@ impl Made {
         Ok(Self { format, rows, cols, host, device })
     }
 
-    fn matrix(&self) -> DeviceMatrix<'_> {
+    pub(super) fn matrix(&self) -> DeviceMatrix<'_> {
         DeviceMatrix { format: self.format, rows: self.rows, cols: self.cols, bytes: self.device.all() }
     }
 
@@ -106,16 +106,16 @@ impl Made {
 }
 
 /// Activations, on both sides.
-struct Rows {
-    acts: ActRows,
-    host: Vec<f32>,
-    x: DeviceBuffer<f32>,
-    q: DeviceBuffer<i8>,
-    d: DeviceBuffer<f32>,
+pub(super) struct Rows {
+    pub(super) acts: ActRows,
+    pub(super) host: Vec<f32>,
+    pub(super) x: DeviceBuffer<f32>,
+    pub(super) q: DeviceBuffer<i8>,
+    pub(super) d: DeviceBuffer<f32>,
 }
 
 impl Rows {
-    fn new(b: &mut Bench<'_>, t: usize, cols: usize) -> Result<Self, CudaError> {
+    pub(super) fn new(b: &mut Bench<'_>, t: usize, cols: usize) -> Result<Self, CudaError> {
         let host = b.rng.floats(t * cols, 2.0);
         let acts = ActRows::quantise(&host, cols)
             .map_err(|e| CudaError::Read { what: "a check".into(), reason: e.to_string() })?;
@@ -124,7 +124,7 @@ impl Rows {
         Ok(Self { acts, host, x, q, d })
     }
 
-    fn input(&self) -> Input<'_> {
+    pub(super) fn input(&self) -> Input<'_> {
         let q8 = Q8Rows { q: self.q.all(), d: self.d.all(), cols: self.acts.cols() };
         Input { rows: self.acts.rows(), q8: Some(q8), floats: Some(self.x.all()) }
     }

@@ -8,6 +8,7 @@ mod gdn;
 mod head;
 mod hyper;
 mod matvec;
+mod moe;
 mod ngram;
 mod plain;
 mod router;
@@ -76,6 +77,7 @@ impl SelfTest {
             synth::checks,
             util::checks,
             matvec::checks,
+            moe::checks,
             hyper::checks,
             gdn::checks,
             attention::checks,
