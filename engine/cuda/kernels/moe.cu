@@ -12,9 +12,6 @@
 // must move: moe_up T * K * FF * 2 rows, moe_down T * K * H rows; 18.4 and 12.3 MB at T = 1 of the shipped model.
 #include "products.cuh"
 
-__device__ __forceinline__ float silu(float x) { return x / (1.f + expf(-x)); }
-__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
-
 struct UpArgs {
     const uint8_t* gate;
     const uint8_t* up;

@@ -4,6 +4,9 @@
 #include "formats.cuh"
 
 constexpr int CHUNK_GROUPS = 80;
+
+__device__ __forceinline__ float silu(float x) { return x / (1.f + expf(-x)); }
+__device__ __forceinline__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
 constexpr int PAIR_BYTES = 80;  // 64 codes, two scales, two times two sums of sixteen: conflict-free by 16 bytes
 
 // Every pair of every row, as the inner loop reads it.

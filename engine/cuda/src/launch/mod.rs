@@ -7,6 +7,7 @@ pub(crate) mod attention;
 pub(crate) mod attention_prefill;
 pub(crate) mod gdn;
 pub(crate) mod gdn_chunk;
+pub(crate) mod gemm;
 pub(crate) mod head;
 pub(crate) mod hyper;
 mod matvec;

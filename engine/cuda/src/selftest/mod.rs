@@ -5,6 +5,7 @@
 
 mod attention;
 mod gdn;
+mod gemm;
 mod head;
 mod hyper;
 mod matvec;
@@ -78,6 +79,7 @@ impl SelfTest {
             util::checks,
             matvec::checks,
             moe::checks,
+            gemm::checks,
             hyper::checks,
             gdn::checks,
             attention::checks,

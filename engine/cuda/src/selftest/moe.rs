@@ -18,9 +18,9 @@ use crate::{
 const UP: &str = "moe.up";
 const DOWN: &str = "moe.down";
 /// silu and the sigmoid differ by a few units in the last place between two exponentials.
-const BOUND: f64 = 2e-6;
+pub(super) const BOUND: f64 = 2e-6;
 
-fn experts(made: &Made, experts: usize) -> DeviceExperts<'_> {
+pub(super) fn experts(made: &Made, experts: usize) -> DeviceExperts<'_> {
     let matrix = made.matrix();
     DeviceExperts { format: made.format, experts, rows: made.rows / experts, cols: made.cols, bytes: matrix.bytes }
 }
@@ -40,7 +40,7 @@ fn product(made: &Made, r: usize, acts: &ActRows, x: &[f32], i: usize) -> f32 {
 }
 
 /// `K` different experts for each row.
-fn route(b: &mut Bench<'_>, t: usize, used: usize, experts: usize) -> Vec<i32> {
+pub(super) fn route(b: &mut Bench<'_>, t: usize, used: usize, experts: usize) -> Vec<i32> {
     let mut ids = vec![];
     for _ in 0..t {
         let mut left: Vec<i32> = (0..experts as i32).collect();
@@ -49,7 +49,7 @@ fn route(b: &mut Bench<'_>, t: usize, used: usize, experts: usize) -> Vec<i32> {
     ids
 }
 
-fn sigmoid(x: f64) -> f64 {
+pub(super) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
