@@ -14,6 +14,7 @@ mod driver;
 mod error;
 mod launch;
 mod selftest;
+mod upload;
 
 pub use crate::{
     driver::{Context, DeviceBuffer, DeviceInfo, DeviceSlice, PinnedBuffer},

@@ -1,5 +1,7 @@
 //! Rows in and out against `cudafast-quant` and plain loops.
 
+use std::time::Instant;
+
 use bytemuck::cast_slice;
 use cudafast_quant::{ActRows, Kind, formats, synth};
 
@@ -7,9 +9,13 @@ use super::Bench;
 use crate::{
     error::CudaError,
     launch::{self, Argmax, DeviceMatrix, Ids, Q8Rows, RowsById},
+    upload::{self, Upload},
 };
 
 pub(super) fn checks(b: &mut Bench<'_>) -> Result<(), CudaError> {
+    if b.wanted("upload") {
+        upload(b)?;
+    }
     if b.wanted("quantise_rows") {
         quantise(b)?;
     }
@@ -18,6 +24,30 @@ pub(super) fn checks(b: &mut Bench<'_>) -> Result<(), CudaError> {
     }
     if b.wanted("argmax") {
         argmax(b)?;
+    }
+    Ok(())
+}
+
+/// Sizes around those of a staging buffer, and more of them than there are buffers.
+fn upload(b: &mut Bench<'_>) -> Result<(), CudaError> {
+    let sizes = [1, 0, 4096, (8 << 20) - 1, (8 << 20) + 1, 300 << 20, 77];
+    let host: Vec<Vec<u8>> = sizes.iter().map(|&n| (0..n).map(|_| b.rng.next() as u8).collect()).collect();
+    let device = sizes.iter().map(|&n| b.poisoned::<u8>(n)).collect::<Result<Vec<_>, _>>()?;
+    let uploads: Vec<_> = host.iter().zip(&device).map(|(h, d)| Upload { from: h, to: d.all() }).collect();
+    let (mut seen, start) = (0, Instant::now());
+    upload::upload(b.stream, &uploads, &mut |bytes| {
+        seen = bytes;
+        Ok(())
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    for ((host, device), size) in host.iter().zip(&device).zip(sizes).filter(|(_, size)| *size > 0) {
+        let got = b.stream.download(device.all())?;
+        b.bits("upload", &format!("{size} bytes"), &got, host);
+    }
+    let all: usize = sizes.iter().sum();
+    b.bits("upload", "progress", &[seen], &[all as u64]);
+    if b.options.timed {
+        b.timing("upload", "from memory, staging made too", seconds * 1e6, all as u64);
     }
     Ok(())
 }
