@@ -14,6 +14,7 @@ mod ngram;
 mod plain;
 mod router;
 mod select;
+mod sequence;
 mod synth;
 mod util;
 
@@ -87,6 +88,7 @@ impl SelfTest {
             router::checks,
             ngram::checks,
             head::checks,
+            sequence::checks,
         ] {
             checks(&mut bench)?;
         }
