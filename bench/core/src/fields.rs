@@ -56,9 +56,12 @@ impl<'a> Fields<'a> {
         self.map.keys().map(String::as_str)
     }
 
-    /// Keys that are none of these.
+    /// Keys that are none of these, sorted: the map is in the document's order or not, as another crate's feature has it.
     pub(crate) fn unknown(&self, known: &[&str]) -> Vec<String> {
-        self.keys().filter(|key| !known.contains(key)).map(|key| key.escape_debug().to_string()).collect()
+        let mut unknown: Vec<_> =
+            self.keys().filter(|key| !known.contains(key)).map(|key| key.escape_debug().to_string()).collect();
+        unknown.sort_unstable();
+        unknown
     }
 
     /// The refusal of a key's value.
