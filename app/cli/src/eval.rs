@@ -14,16 +14,16 @@ use crate::source::Head;
 use crate::{load, output, source};
 
 pub(crate) fn run(args: &EvalArgs) -> Result<(), Failure> {
-    let cpu_options = args.device.cpu_options()?;
+    let runner = args.device.runner()?;
     let prompt = Prompt::read(&args.prompt)?;
     let work = Work::begin(); // from here on a signal may leave no file behind
     let claim = NpyWriter::claim(&args.out)?;
-    let model = source::open_model(&args.model)?;
+    let model = source::open_model(&args.model, &runner)?;
     let head = match &args.mtp_model {
         Some(path) => Head::One(ShardSet::open(path)?.into()),
         None => Head::None,
     };
-    let loaded = load::load(model, &head, &cpu_options)?;
+    let loaded = load::load(model, &head, &runner)?;
     let tokens = prompt.tokens(&loaded.engine)?;
     let ctx_tokens = tokens.len().clamp(1, loaded.trained_tokens());
     let (mut session, _) = loaded.open_session(ctx_tokens, 0)?;

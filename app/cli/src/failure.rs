@@ -36,14 +36,17 @@ pub(crate) enum Failure {
     ForeignId { name: String, source: cudafast_text::Error },
     #[error("the text cannot be tokenised")]
     Encode { source: cudafast_text::Error },
+    #[cfg(not(feature = "cuda"))]
     #[error("--device {device}: this build has no CUDA backend; use --device cpu, or a build with the feature `cuda`")]
     NoCuda { device: String },
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Cuda(#[from] cudafast_cuda::CudaError),
     #[cfg(feature = "cuda")]
-    #[error("{failed} of {checks} checks of the GPU's kernels failed; the lines above name them")]
+    #[error("{failed} of {checks} checks of the GPU failed; the lines above name them")]
     Selftest { failed: usize, checks: usize },
+    #[error("--device cuda: intermediate values are traced on the CPU alone; use --device cpu")]
+    TraceDevice,
     #[error("--depth: {note}")]
     SeveralHeads { note: String },
     #[error("{path}: cannot be read; check the path and its permissions")]

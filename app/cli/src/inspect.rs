@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::args::InspectArgs;
 use crate::failure::Failure;
 use crate::report::MemoryReport;
+use crate::runner::Runner;
 use crate::source::Head;
 use crate::{load, output, source};
 
@@ -98,7 +99,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 
 /// Everything loading checks, and the plan of a run by the defaults.
 fn check(model: &WeightSource, head: &Head, ctx: Option<usize>) -> Result<(Geometry, MemoryPlan), Failure> {
-    let loaded = load::load(model.clone(), head, &CpuOptions::default())?;
+    let loaded = load::load(model.clone(), head, &Runner::Cpu(CpuOptions::default()))?;
     let hp = loaded.engine.backend().hyperparams();
     let found = ctx.unwrap_or_else(|| loaded.default_ctx_tokens());
     let plan = loaded.plan(found, 0)?;

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use cudafast_cpu::{CpuBackend, CpuOptions};
 use cudafast_model::{DraftHead, Home, Hyperparams, MemoryPlan, PlanItem, WeightSource, Weights};
-use cudafast_runtime::{Engine, GenerateOptions, Penalties, Sampling, Session, SessionOptions};
+use cudafast_runtime::{Backend, Engine, GenerateOptions, Penalties, Sampling, Session, SessionOptions};
 
 use crate::args::{Depth, GenerateArgs, HeadArgs, ModelArgs, SamplingArgs};
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::Waiting;
+use crate::runner::Runner;
 use crate::source::{self, Head};
 
 /// A model ready to run.
@@ -18,10 +19,18 @@ pub(crate) struct Loaded {
     pub(crate) engine: Engine,
     pub(crate) model: WeightSource,
     pub(crate) took: Duration,
+    room: Room,
     /// What to tell before the first session, once nothing is left to refuse: an error stands alone.
     notes: Cell<Vec<String>>,
     /// Why the file's chat template cannot be used, where it has one that cannot.
     template_fault: Cell<Option<Failure>>,
+}
+
+/// The memory that the model runs from.
+enum Room {
+    Host,
+    #[cfg(feature = "cuda")]
+    Device(cudafast_cuda::DeviceRoom),
 }
 
 /// Context where nobody knows how much is needed: long for a talk, and little memory.
@@ -32,39 +41,70 @@ pub(crate) fn open(
     model: &ModelArgs,
     head: &HeadArgs,
     generate: &GenerateArgs,
-    options: &CpuOptions,
+    runner: &Runner,
 ) -> Result<Loaded, Failure> {
-    let (file, head) = source::open_with_head(model, head)?;
+    let (file, head) = source::open_with_head(model, head, runner)?;
     check_depth(generate, &head)?;
-    load(file, &head, options)
+    load(file, &head, runner)
 }
 
 /// Loads `target` and, where there is one, its draft head.
-pub(crate) fn load(target: WeightSource, head: &Head, options: &CpuOptions) -> Result<Loaded, Failure> {
+pub(crate) fn load(target: WeightSource, head: &Head, runner: &Runner) -> Result<Loaded, Failure> {
     let begun = Instant::now();
     let waiting = Waiting::begin(&format!("loading {}", target.label()));
-    let backend = backend(&target, head, options)?;
+    let (backend, room): (Box<dyn Backend>, Room) = match runner {
+        Runner::Cpu(options) => (Box::new(cpu(&target, head, options)?), Room::Host),
+        #[cfg(feature = "cuda")]
+        Runner::Cuda(options) => {
+            let backend = cuda(&target, head, options)?;
+            let room = Room::Device(backend.room());
+            (Box::new(backend), room)
+        }
+    };
     let tokenizer = cudafast_runtime::tokenizer(&target)?;
     let (template, template_fault) = match cudafast_runtime::chat_template(&target, &tokenizer) {
         Ok(template) => (template, None),
         Err(error) => (None, Some(error.into())), // a fault of chat alone: `run` goes on without
     };
-    let engine = Engine::new(Box::new(backend), tokenizer, template, target.label())?;
+    let engine = Engine::new(backend, tokenizer, template, target.label())?;
     drop(waiting);
     let notes = Cell::new(head.note().into_iter().collect());
     let took = begun.elapsed();
-    Ok(Loaded { engine, model: target, took, notes, template_fault: Cell::new(template_fault) })
+    Ok(Loaded { engine, model: target, took, room, notes, template_fault: Cell::new(template_fault) })
 }
 
-/// The device side alone.
-pub(crate) fn backend(target: &WeightSource, head: &Head, options: &CpuOptions) -> Result<CpuBackend, Failure> {
+fn bind(target: &WeightSource, head: &Head) -> Result<(Hyperparams, Weights, Option<DraftHead>), Failure> {
     let hyperparams = Hyperparams::from_source(target)?;
     let weights = Weights::bind(target, &hyperparams)?;
     let bound = match head.file() {
         Some(file) => Some(DraftHead::bind(file, target, &hyperparams, &weights)?),
         None => None,
     };
-    Ok(CpuBackend::new(hyperparams, weights, bound, options)?)
+    Ok((hyperparams, weights, bound))
+}
+
+/// The device side alone, on the CPU.
+pub(crate) fn cpu(target: &WeightSource, head: &Head, options: &CpuOptions) -> Result<CpuBackend, Failure> {
+    let (hyperparams, weights, head) = bind(target, head)?;
+    Ok(CpuBackend::new(hyperparams, weights, head, options)?)
+}
+
+/// The device side alone, on a card. What a synthetic model is made of is made there.
+#[cfg(feature = "cuda")]
+pub(crate) fn cuda(
+    target: &WeightSource,
+    head: &Head,
+    options: &cudafast_cuda::CudaOptions,
+) -> Result<cudafast_cuda::CudaBackend, Failure> {
+    fn synthetic(source: &WeightSource) -> Option<&cudafast_model::SynthFile> {
+        match source {
+            WeightSource::Synthetic(made) => Some(made.file()),
+            _ => None,
+        }
+    }
+    let (hyperparams, weights, bound) = bind(target, head)?;
+    let made = cudafast_cuda::Synthetic { model: synthetic(target), head: head.file().and_then(synthetic) };
+    Ok(cudafast_cuda::CudaBackend::new(hyperparams, weights, bound, made, options)?)
 }
 
 /// Refuses a depth that needs a head where none is. Before a model is loaded for nothing.
@@ -91,8 +131,15 @@ impl Loaded {
     /// A session with room for `ctx_tokens` and its plan, refused with the sum where memory will not do.
     pub(crate) fn open_session(&self, ctx_tokens: usize, snapshots: usize) -> Result<(Session, MemoryPlan), Failure> {
         let plan = self.plan(ctx_tokens, snapshots)?;
-        if let Some(available) = available_memory() {
-            plan.check(available.saturating_add(self.in_memory_bytes(&plan)))?;
+        match &self.room {
+            Room::Host => {
+                if let Some(available) = available_memory() {
+                    plan.check(available.saturating_add(self.in_memory_bytes(&plan)))?;
+                }
+            }
+            // Snapshots are the host's there.
+            #[cfg(feature = "cuda")]
+            Room::Device(room) => plan.clone().with_snapshots(0).check(room.bytes()?)?,
         }
         let session = self.engine.open_session(&SessionOptions { ctx_tokens, snapshots })?;
         self.template_fault.take().iter().for_each(|fault| output::note(&fault.one_line()));

@@ -21,6 +21,7 @@ mod progress;
 mod prompt;
 mod report;
 mod run;
+mod runner;
 #[cfg(feature = "cuda")]
 mod selftest;
 mod source;

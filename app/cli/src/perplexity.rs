@@ -40,9 +40,9 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
-    let cpu_options = args.device.cpu_options()?;
+    let runner = args.device.runner()?;
     let text = prompt::read_text(&args.text)?;
-    let loaded = load::load(source::open_model(&args.model)?, &Head::None, &cpu_options)?;
+    let loaded = load::load(source::open_model(&args.model, &runner)?, &Head::None, &runner)?;
     let tokens = loaded.engine.prompt(&text)?;
     if tokens.len() < 2 {
         return Err(Failure::TextTooShort { path: prompt::name_of(&args.text), found: tokens.len() });

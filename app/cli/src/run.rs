@@ -37,10 +37,10 @@ struct RunReport<'a> {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let cpu_options = args.draft.apply(args.device.cpu_options()?);
+    let runner = args.draft.apply(args.device.runner()?);
     args.generate.sampling.check()?;
     let prompt = Prompt::read(&args.prompt)?;
-    let loaded = load::open(&args.model, &args.head, &args.generate, &cpu_options)?;
+    let loaded = load::open(&args.model, &args.head, &args.generate, &runner)?;
     let engine = &loaded.engine;
     let tokens = match &prompt.content {
         Content::Text(text) if args.chat => {

@@ -10,6 +10,7 @@ use crate::args::{HeadArgs, ModelArgs};
 use crate::failure::Failure;
 use crate::load::available_memory;
 use crate::progress::Progress;
+use crate::runner::Runner;
 
 /// How much of a model is wanted. Files are mapped, and so the same either way.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,9 +21,14 @@ enum Contents {
     Outline,
 }
 
+/// What `runner` needs of a model: a card makes a synthetic one itself.
+fn contents(runner: &Runner) -> Contents {
+    if runner.is_cpu() { Contents::Whole } else { Contents::Outline }
+}
+
 /// The model that was named, or the embedded one.
-pub(crate) fn open_model(args: &ModelArgs) -> Result<WeightSource, Failure> {
-    model(args, Contents::Whole)
+pub(crate) fn open_model(args: &ModelArgs, runner: &Runner) -> Result<WeightSource, Failure> {
+    model(args, contents(runner))
 }
 
 /// As [`open_model`], to look at keys, shapes and sizes alone.
@@ -31,9 +37,15 @@ pub(crate) fn outline_model(args: &ModelArgs) -> Result<WeightSource, Failure> {
 }
 
 /// The model, and the draft head that was named, else the one beside it.
-pub(crate) fn open_with_head(model_args: &ModelArgs, head_args: &HeadArgs) -> Result<(WeightSource, Head), Failure> {
-    check_room(model_args, head_args)?;
-    with_head(model_args, head_args, Contents::Whole)
+pub(crate) fn open_with_head(
+    model_args: &ModelArgs,
+    head_args: &HeadArgs,
+    runner: &Runner,
+) -> Result<(WeightSource, Head), Failure> {
+    if runner.is_cpu() {
+        check_room(model_args, head_args)?;
+    }
+    with_head(model_args, head_args, contents(runner))
 }
 
 /// As [`open_with_head`], to look at keys, shapes and sizes alone.

@@ -7,17 +7,30 @@
 //! Device memory is read and written by one stream alone, in the order of its launches, so a [`DeviceSlice`] may be
 //! copied and written through like a `Cell`: the host never sees it but by a copy that the stream orders too.
 #![cfg(feature = "cuda")]
-// What the forward pass alone calls has no caller before it.
+// The driver layer is whole, and not all of it has a caller yet.
 #![allow(dead_code, unused_imports)]
 
+mod backend;
+mod control;
+mod cycle;
 mod driver;
 mod error;
+mod forward;
 mod launch;
+mod load;
+mod model;
+mod prefill;
 mod selftest;
+mod state;
+mod timeline;
 mod upload;
+mod weights;
 
 pub use crate::{
+    backend::{CudaBackend, DeviceRoom, Synthetic},
     driver::{Context, DeviceBuffer, DeviceInfo, DeviceSlice, PinnedBuffer},
     error::CudaError,
+    model::{CudaOptions, HeadNorm, TableHome},
     selftest::{Check, SelfTest, SelfTestOptions},
+    timeline::CudaTimeline,
 };

@@ -18,7 +18,7 @@ pub(crate) enum Command {
     Resident(Box<ResidentArgs>),
     /// Answer requests on standard input, one JSON object a line
     ///
-    /// --weights PATH names the model, --engine demands one in this process, --mock answers without one, --nonce TEXT pins
+    /// --weights PATH names the model, --device DEVICE (cpu, cuda, cuda:N) what it runs on, --engine demands one in this process, --mock answers without one, --nonce TEXT pins
     /// the nonce. Any other argument is ignored, as the protocol has it. BENCH_WORKER_RESIDENT_SOCKET, when set, names the
     /// resident to attach to.
     RuntimeWorker {
@@ -34,6 +34,8 @@ pub(crate) struct WorkerArgs {
     pub(crate) weights: Option<PathBuf>,
     /// Which engine, where no resident is named; the last of the flags wins.
     pub(crate) engine: Engine,
+    /// What an engine in this process runs on.
+    pub(crate) device: Option<String>,
     /// For tests: the nonce, which is otherwise made up.
     pub(crate) nonce: Option<String>,
 }
@@ -58,6 +60,9 @@ impl WorkerArgs {
             let (name, value) = split(&arg);
             match name {
                 b"--weights" => found.weights = value.or_else(|| args.next()).map(PathBuf::from),
+                b"--device" => {
+                    found.device = value.or_else(|| args.next()).map(|device| device.to_string_lossy().into_owned());
+                }
                 b"--nonce" => {
                     let nonce = value.or_else(|| args.next()).map(|nonce| nonce.to_string_lossy().into_owned());
                     // A nonce is never empty (rule 12).

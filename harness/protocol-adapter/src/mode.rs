@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     fn args(engine: Engine, weights: Option<&str>) -> WorkerArgs {
-        WorkerArgs { engine, weights: weights.map(PathBuf::from), nonce: None }
+        WorkerArgs { engine, weights: weights.map(PathBuf::from), device: None, nonce: None }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::mock::Mock;
 use crate::resident::{PATIENCE, Resident, ResidentError};
 #[cfg(feature = "engine")]
-use crate::target::engine::{Choice, InProcess};
+use crate::target::engine::{Choice, Device, InProcess};
 use crate::target::{OnTarget, TargetError};
 use crate::worker::{Backend, Worker, make_nonce};
 use clap::Parser;
@@ -56,6 +56,8 @@ pub fn main() -> ExitCode {
 
 fn runtime_worker(args: WorkerArgs) -> Result<(), Failure> {
     let nonce = args.nonce.clone();
+    #[cfg(feature = "engine")]
+    let device = args.device.clone();
     match Mode::of(args, environment::resident_socket())? {
         Mode::Resident { socket } => {
             let begun = Instant::now();
@@ -65,7 +67,9 @@ fn runtime_worker(args: WorkerArgs) -> Result<(), Failure> {
         }
         #[cfg(feature = "engine")]
         Mode::Engine { weights } => {
-            let engine = InProcess::cpu(&Choice::of(weights), env!("CARGO_PKG_VERSION"))?;
+            let device = device.as_deref().map_or(Ok(Device::Cpu), str::parse)?;
+            let choice = Choice { device, ..Choice::of(weights) };
+            let engine = InProcess::open(&choice, env!("CARGO_PKG_VERSION"))?;
             serve(OnTarget::new(engine), nonce)
         }
         #[cfg(not(feature = "engine"))]

@@ -10,6 +10,7 @@ use cudafast_runtime::MAX_DEPTH;
 use super::model::{BackendArgs, threads};
 use super::{Depth, DeviceArgs, DraftArgs, HeadArgs, ModelArgs, PromptArgs, file, whole};
 use crate::failure::Failure;
+use crate::runner::Runner;
 
 /// How a result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -245,6 +246,18 @@ impl BenchArgs {
             return Err(Failure::Idle { flag: "--prompt", with, needs });
         }
         Ok(())
+    }
+}
+
+impl BenchArgs {
+    /// Refuses what a card has not.
+    pub(crate) fn check_device(&self, runner: &Runner) -> Result<(), Failure> {
+        let flag = match runner.is_cpu() {
+            true => None,
+            false if self.threads != [0] => Some("--threads"),
+            false => self.machine.then_some("--machine"),
+        };
+        flag.map_or(Ok(()), |flag| Err(Failure::Idle { flag, with: "with --device cuda", needs: "--device cpu" }))
     }
 }
 

@@ -8,6 +8,7 @@ use cudafast_cpu::{CpuOptions, HeadNorm, Isa, Precision};
 
 use super::Synthetic;
 use crate::failure::Failure;
+use crate::runner::Runner;
 
 /// Which model.
 #[derive(Debug, Args)]
@@ -41,13 +42,12 @@ pub(crate) struct DraftArgs {
 }
 
 impl DraftArgs {
-    /// `options` with the head's norm as asked for.
-    pub(crate) fn apply(&self, options: CpuOptions) -> CpuOptions {
-        let head_norm = match self.hnorm {
+    /// `runner` with the head's norm as asked for.
+    pub(crate) fn apply(&self, runner: Runner) -> Runner {
+        runner.with_head_norm(match self.hnorm {
             Hnorm::Single => HeadNorm::Single,
             Hnorm::PerStream => HeadNorm::PerStream,
-        };
-        CpuOptions { head_norm, ..options }
+        })
     }
 }
 
@@ -64,8 +64,8 @@ pub(crate) struct DeviceArgs {
 impl DeviceArgs {
     /// What the device is asked for; refuses one this build does not have. To be asked first. The head's norm is for
     /// [`DraftArgs`] to say.
-    pub(crate) fn cpu_options(&self) -> Result<CpuOptions, Failure> {
-        self.backend.cpu_options(self.threads)
+    pub(crate) fn runner(&self) -> Result<Runner, Failure> {
+        self.backend.runner(self.threads)
     }
 }
 
@@ -85,19 +85,34 @@ pub(crate) struct BackendArgs {
 }
 
 impl BackendArgs {
-    /// As [`DeviceArgs::cpu_options`].
-    pub(crate) fn cpu_options(&self, threads: usize) -> Result<CpuOptions, Failure> {
+    /// As [`DeviceArgs::runner`].
+    pub(crate) fn runner(&self, threads: usize) -> Result<Runner, Failure> {
         if let Device::Cuda(card) = self.device {
-            return Err(Failure::NoCuda { device: format!("cuda:{card}") });
+            return self.cuda(card, threads);
         }
         if let Some(isa) = self.isa {
             Isa::limit(isa);
         }
-        Ok(CpuOptions {
+        Ok(Runner::Cpu(CpuOptions {
             threads,
             precision: if self.f32 { Precision::F32 } else { Precision::Int8 },
             head_norm: HeadNorm::default(),
-        })
+        }))
+    }
+
+    /// Flags of the CPU are refused: they would do nothing.
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, device: u32, threads: usize) -> Result<Runner, Failure> {
+        let set = [("--f32", self.f32), ("--isa", self.isa.is_some()), ("--threads", threads != 0)];
+        match set.iter().find(|(_, set)| *set) {
+            Some((flag, _)) => Err(Failure::Idle { flag, with: "with --device cuda", needs: "--device cpu" }),
+            None => Ok(Runner::Cuda(cudafast_cuda::CudaOptions { device, ..cudafast_cuda::CudaOptions::default() })),
+        }
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn cuda(&self, card: u32, _: usize) -> Result<Runner, Failure> {
+        Err(Failure::NoCuda { device: format!("cuda:{card}") })
     }
 }
 

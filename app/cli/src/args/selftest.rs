@@ -4,11 +4,19 @@ const AFTER_HELP: &str = "\
 Examples:
   cudafast selftest                       every kernel, a line a check
   cudafast selftest --only matvec --time  products alone, with the time of each shape of the model
+  cudafast selftest --only model -m DIR   a whole model against the CPU: logits, rows, drafting, rewinds, snapshots
+  cudafast selftest --only model --synth layers=4,ngram-rows=1000000
   cudafast selftest --fault               last, kill a kernel on purpose and check what callers see";
+
+use super::{HeadArgs, ModelArgs};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct SelftestArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) head: HeadArgs,
     /// Number of the CUDA device
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) cuda_device: u32,

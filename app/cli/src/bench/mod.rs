@@ -24,18 +24,19 @@ use crate::{load, output, source};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     args.check()?;
-    let mut cpu_options = args.draft.apply(args.backend.cpu_options(0)?);
+    let runner = args.draft.apply(args.backend.runner(0)?);
+    args.check_device(&runner)?;
     let work = Work::begin();
-    let (model, head) = source::open_with_head(&args.model, &args.head)?;
+    let (model, head) = source::open_with_head(&args.model, &args.head, &runner)?;
     let tests = tests(args, &head)?;
     let cores = host::cores();
-    let threads: Vec<usize> = args.threads.iter().map(|n| if *n == 0 { cores } else { *n }).collect();
+    let threads = if runner.is_cpu() { &args.threads[..] } else { &[1] }; // the one that launches
+    let threads: Vec<usize> = threads.iter().map(|n| if *n == 0 { cores } else { *n }).collect();
 
     // One engine for each number of threads: weights are mapped, so the second costs little.
     let mut engines = Vec::new();
     for count in &threads {
-        cpu_options.threads = *count;
-        engines.push((*count, load::load(model.clone(), &head, &cpu_options)?));
+        engines.push((*count, load::load(model.clone(), &head, &runner.clone().with_threads(*count))?));
     }
     let reads = engines.first().map(|(_, loaded)| {
         let hp = loaded.engine.backend().hyperparams();

@@ -23,8 +23,8 @@ const SNAPSHOTS: usize = 2;
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     args.generate.sampling.check()?;
-    let cpu_options = args.draft.apply(args.device.cpu_options()?);
-    let loaded = load::open(&args.model, &args.head, &args.generate, &cpu_options)?;
+    let runner = args.draft.apply(args.device.runner()?);
+    let loaded = load::open(&args.model, &args.head, &args.generate, &runner)?;
     loaded.require_template()?;
     let options = loaded.generate_options(&args.generate)?;
     let ctx_tokens = args.generate.ctx_tokens.unwrap_or_else(|| loaded.default_ctx_tokens());

@@ -18,16 +18,17 @@ use crate::prompt::Prompt;
 use crate::{load, output, source};
 
 pub(crate) fn run(args: &TraceDumpArgs) -> Result<(), Failure> {
-    let cpu_options = args.draft.apply(args.device.cpu_options()?);
+    let runner = args.draft.apply(args.device.runner()?);
+    let cpu_options = runner.cpu().ok_or(Failure::TraceDevice)?;
     let prompt = Prompt::read(&args.prompt)?;
     let work = Work::begin(); // from here on a signal may leave no file behind
     let mut out = OutFile::claim("--out", &args.out, Kind::Trace)?;
-    let (target, head) = source::open_with_head(&args.model, &args.head)?;
+    let (target, head) = source::open_with_head(&args.model, &args.head, &runner)?;
     if args.depth > 0 && head.file().is_none() {
         return Err(cudafast_runtime::Error::NoDraftHead { depth: args.depth }.into());
     }
     let tokens = prompt.tokens_by(&cudafast_runtime::tokenizer(&target)?)?;
-    let backend = load::backend(&target, &head, &cpu_options)?;
+    let backend = load::cpu(&target, &head, cpu_options)?;
     let hp = backend.hyperparams().clone();
     if tokens.len() > hp.context_tokens {
         let (prompt, limit) = (tokens.len(), hp.context_tokens);

@@ -1,6 +1,6 @@
 //! The one stream: launches, copies, capture.
 
-use std::fmt;
+use std::{cell::Cell, fmt};
 
 use bytemuck::Pod;
 use cudarc::driver::sys;
@@ -42,6 +42,8 @@ pub(crate) struct Stream {
     raw: sys::CUstream,
     /// Whether launches carry the programmatic edge (every kernel of this crate waits on it, so it is always right).
     programmatic: bool,
+    /// Whether launches are only looked up, not queued.
+    rehearsing: Cell<bool>,
 }
 
 // SAFETY: a handle of the driver, which one thread at a time may use from anywhere.
@@ -63,7 +65,7 @@ impl Stream {
         context.check("cuStreamCreate", code)?;
         // The attribute is known from Hopper on; before it, launches are ordered the plain way.
         let programmatic = context.info().capability.0 >= 9;
-        Ok(Self { context: context.clone(), raw, programmatic })
+        Ok(Self { context: context.clone(), raw, programmatic, rehearsing: Cell::new(false) })
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -81,6 +83,9 @@ impl Stream {
     /// `args` must be the kernel's parameters in number, order and size, and every pointer among them must reach as far as
     /// the kernel goes with these sizes, until it is done.
     pub(crate) unsafe fn launch(&self, function: &Function, grid: Grid, mut args: Args) -> Result<(), CudaError> {
+        if self.rehearsing.get() {
+            return Ok(());
+        }
         self.context.enter()?;
         let mut attribute = sys::CUlaunchAttribute {
             id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -179,14 +184,19 @@ impl Stream {
         Ok(())
     }
 
-    /// Captures what `work` queues instead of running it. `keep` is held by the graph: whatever owns the memory that the
-    /// launches use.
+    /// Captures what `work` launches instead of running it. `keep` is held by the graph: whatever owns the memory that the
+    /// launches use. `work` is called twice: a kernel's first use loads it, which a capture does not allow, so the launches
+    /// are rehearsed before.
     pub(crate) fn capture(
         &self,
         name: &str,
         keep: Vec<std::sync::Arc<dyn std::any::Any + Send + Sync>>,
-        work: impl FnOnce(&Self) -> Result<(), CudaError>,
+        work: impl Fn(&Self) -> Result<(), CudaError>,
     ) -> Result<Graph, CudaError> {
+        self.rehearsing.set(true);
+        let rehearsed = work(self);
+        self.rehearsing.set(false);
+        rehearsed?;
         self.context.enter()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: our stream, not capturing.

@@ -5,6 +5,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod attention_prefill;
+pub(crate) mod cycle;
 pub(crate) mod gdn;
 pub(crate) mod gdn_chunk;
 pub(crate) mod gemm;

@@ -192,6 +192,11 @@ impl SynthSource {
         &self.inner.file.label
     }
 
+    /// What it was made of: whoever can make its bytes elsewhere needs them no second time.
+    pub fn file(&self) -> &SynthFile {
+        &self.inner.file
+    }
+
     /// Its keys.
     pub fn metadata(&self) -> &Metadata {
         &self.inner.file.metadata

@@ -35,6 +35,9 @@ pub struct ResidentArgs {
     /// Ids that end a correctness run, besides the model's own, separated by commas
     #[arg(long, value_name = "IDS", allow_hyphen_values = true)]
     stop_ids: Option<String>,
+    /// What the model runs on: cpu, cuda, or cuda:N for card N
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: String,
     /// Worker threads on the CPU; 0 = every core
     #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
     threads: String,
@@ -63,6 +66,7 @@ struct Plan {
     ctx_tokens: Option<usize>,
     stop_ids: Vec<Token>,
     threads: usize,
+    device: String,
     idle: Duration,
     ready_file: Option<PathBuf>,
     ident: String,
@@ -108,6 +112,7 @@ impl ResidentArgs {
             ctx_tokens: ctx_tokens.map(|tokens| tokens as usize),
             stop_ids,
             threads: threads as usize,
+            device: self.device,
             idle: Duration::from_secs(idle),
             ready_file: self.ready_file,
             ident: self.ident,
@@ -156,8 +161,9 @@ fn serve_model(plan: &Plan, model: &std::path::Path, stop: &Stop) -> Result<(), 
         ctx_tokens: plan.ctx_tokens,
         stop_ids: plan.stop_ids.clone(),
         threads: plan.threads,
+        device: plan.device.parse()?,
     };
-    let mut engine = InProcess::cpu(&choice, &plan.ident)?;
+    let mut engine = InProcess::open(&choice, &plan.ident)?;
     // Only now: until here a signal ends the process at once, and there is nothing to take away.
     let cancel = engine.cancel_flag();
     stop.on_signals(move || cancel.raise()).map_err(ResidentError::Signals)?;

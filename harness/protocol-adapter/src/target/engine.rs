@@ -5,7 +5,7 @@ use cudafast_runtime::{
     TimelineOptions, TokenId,
 };
 
-pub use super::load::Choice;
+pub use super::load::{Choice, Device};
 
 use super::load;
 use super::{Counters, Cycle, Drafting, Facts, Target, TargetError, Token, top_of};
@@ -26,9 +26,9 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// Loads the chosen model on the CPU. `ident` says what was loaded; it follows the engine's name in `backend`.
-    pub fn cpu(choice: &Choice, ident: &str) -> Result<Self, TargetError> {
-        let loaded = load::cpu(choice)?;
+    /// Loads the chosen model on the chosen device. `ident` says what was loaded; it follows the engine's name in `backend`.
+    pub fn open(choice: &Choice, ident: &str) -> Result<Self, TargetError> {
+        let loaded = load::open(choice)?;
         let backend = &loaded.backend;
         let hyperparams = backend.hyperparams();
         let eos = hyperparams.eos_token.and_then(|id| Token::try_from(id).ok());
@@ -79,7 +79,8 @@ impl InProcess {
 
     /// Makes `id` the token that the next round feeds, with `depth` drafts behind it.
     fn feed(&mut self, id: TokenId, depth: usize) -> Result<(), TargetError> {
-        if self.timeline.last_logits().is_empty() {
+        // Not by the last row's logits: on a card they are a copy of a megabyte.
+        if self.timeline.position() == 0 {
             return Err(TargetError::NoPrompt);
         }
         let drafted = depth == 0 || !self.timeline.drafts().is_empty();

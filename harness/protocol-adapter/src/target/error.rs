@@ -109,6 +109,26 @@ pub enum TargetError {
         /// Ids are below this.
         vocab: usize,
     },
+    /// A device that is none.
+    #[cfg(feature = "engine")]
+    #[error("--device {found}: expected cpu, cuda, or cuda:N")]
+    Device {
+        /// What was asked for.
+        found: String,
+    },
+    /// A card, in a build that has no use for it.
+    #[cfg(all(feature = "engine", not(feature = "cuda")))]
+    #[error(
+        "--device cuda:{card}: this build has no CUDA backend; use --device cpu, or a build with the feature `cuda`"
+    )]
+    NoCuda {
+        /// Its number.
+        card: u32,
+    },
+    /// The card cannot be used, or has no room for the weights.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] cudafast_cuda::CudaError),
     /// A model file is not as it must be.
     #[cfg(feature = "engine")]
     #[error(transparent)]

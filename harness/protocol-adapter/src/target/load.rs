@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use cudafast_cpu::{CpuBackend, CpuOptions, Isa};
 use cudafast_gguf::{ShardSet, draft_heads_in};
@@ -28,8 +29,32 @@ pub struct Choice {
     pub ctx_tokens: Option<usize>,
     /// Ids that end a correctness run, besides the model's own.
     pub stop_ids: Vec<Token>,
-    /// Worker threads; 0 = every core.
+    /// Worker threads on the CPU; 0 = every core.
     pub threads: usize,
+    /// What it runs on.
+    pub device: Device,
+}
+
+/// What a model runs on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The CPU.
+    #[default]
+    Cpu,
+    /// A card by its number; in a build with the feature `cuda`.
+    Cuda(u32),
+}
+
+impl FromStr for Device {
+    type Err = TargetError;
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        let refused = || TargetError::Device { found: text.to_owned() };
+        match text {
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
+            _ => text.strip_prefix("cuda:").and_then(|n| n.parse().ok()).map(Self::Cuda).ok_or_else(refused),
+        }
+    }
 }
 
 impl Choice {
@@ -42,6 +67,7 @@ impl Choice {
             ctx_tokens: None,
             stop_ids: Vec::new(),
             threads: 0,
+            device: Device::Cpu,
         }
     }
 }
@@ -55,8 +81,8 @@ pub(super) struct Loaded {
     pub(super) ctx_tokens: usize,
 }
 
-/// Loads on the CPU.
-pub(super) fn cpu(choice: &Choice) -> Result<Loaded, TargetError> {
+/// Loads on the device that was chosen.
+pub(super) fn open(choice: &Choice) -> Result<Loaded, TargetError> {
     if let Drafting::Fixed(depth) | Drafting::UpTo(depth) = choice.drafting
         && depth as usize > MAX_DEPTH
     {
@@ -80,18 +106,59 @@ pub(super) fn cpu(choice: &Choice) -> Result<Loaded, TargetError> {
         Some(file) => Some(DraftHead::bind(file, &target, &hyperparams, &weights)?),
         None => None,
     };
-    let options = CpuOptions { threads: choice.threads, ..CpuOptions::default() };
-    let backend = CpuBackend::new(hyperparams, weights, bound, &options)?;
-    if let Some(available) = available_memory() {
-        backend.memory_plan(ctx_tokens).check(available)?;
-    }
+    let (backend, device) = match choice.device {
+        Device::Cpu => on_cpu(choice, hyperparams, weights, bound, ctx_tokens)?,
+        Device::Cuda(card) => on_card(card, hyperparams, weights, bound, ctx_tokens)?,
+    };
     Ok(Loaded {
-        backend: Box::new(backend),
-        device: format!("cpu {}", Isa::current()),
+        backend,
+        device,
         model_label: target.label().to_owned(),
         head_label: head.map(|head| head.label().to_owned()),
         ctx_tokens,
     })
+}
+
+fn on_cpu(
+    choice: &Choice,
+    hyperparams: Hyperparams,
+    weights: Weights,
+    head: Option<DraftHead>,
+    ctx_tokens: usize,
+) -> Result<(Box<dyn Backend>, String), TargetError> {
+    let options = CpuOptions { threads: choice.threads, ..CpuOptions::default() };
+    let backend = CpuBackend::new(hyperparams, weights, head, &options)?;
+    if let Some(available) = available_memory() {
+        backend.memory_plan(ctx_tokens).check(available)?;
+    }
+    Ok((Box::new(backend), format!("cpu {}", Isa::current())))
+}
+
+#[cfg(feature = "cuda")]
+fn on_card(
+    card: u32,
+    hyperparams: Hyperparams,
+    weights: Weights,
+    head: Option<DraftHead>,
+    ctx_tokens: usize,
+) -> Result<(Box<dyn Backend>, String), TargetError> {
+    use cudafast_cuda::{CudaBackend, CudaOptions, Synthetic};
+    let options = CudaOptions { device: card, ..CudaOptions::default() };
+    let backend = CudaBackend::new(hyperparams, weights, head, Synthetic::default(), &options)?;
+    backend.memory_plan(ctx_tokens).check(backend.room().bytes()?)?;
+    let (major, minor) = backend.capability();
+    Ok((Box::new(backend), format!("cuda sm_{major}{minor}")))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_card(
+    card: u32,
+    _: Hyperparams,
+    _: Weights,
+    _: Option<DraftHead>,
+    _: usize,
+) -> Result<(Box<dyn Backend>, String), TargetError> {
+    Err(TargetError::NoCuda { card })
 }
 
 fn is_embedded(path: &Path) -> bool {

@@ -10,7 +10,7 @@ const COUNT: usize = 24;
 /// The embedded model with its draft head, on one thread: tests run side by side.
 fn embedded() -> InProcess {
     let choice = Choice { threads: 1, ctx_tokens: Some(512), ..Choice::of("embedded") };
-    InProcess::cpu(&choice, "test").unwrap()
+    InProcess::open(&choice, "test").unwrap()
 }
 
 /// `count` tokens behind `first`, one forward each.

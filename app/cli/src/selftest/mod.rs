@@ -1,4 +1,6 @@
-//! `selftest`: every kernel of the CUDA backend against plain code.
+//! `selftest`: every kernel of the CUDA backend against plain code, and whole models against the CPU.
+
+mod model;
 
 use cudafast_cuda::{Check, SelfTest, SelfTestOptions};
 use serde_json::json;
@@ -14,11 +16,16 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
         fault: args.fault,
     };
     let mut printed = Ok(());
-    let done = SelfTest::run(&options, &mut |check| {
+    let mut each = |check: &Check| {
         if !args.json && printed.is_ok() {
             printed = output::text(&line(check));
         }
-    })?;
+    };
+    // Models first: a drill, which ends the device, comes last.
+    let models =
+        if args.only.is_empty() || args.only.starts_with("model") { model::run(args, &mut each)? } else { Vec::new() };
+    let mut done = SelfTest::run(&options, &mut each)?;
+    done.checks.splice(..0, models);
     printed?;
     let failed = done.checks.iter().filter(|check| !check.ok).count();
     output::text(&if args.json { object(&done, args.seed) } else { summary(&done, failed, args.seed) })?;
