@@ -4,6 +4,7 @@
 //! names a toolkit. Without it, `.cuda/` at the root of the repository (tools/cuda-toolchain.sh) comes before `PATH`.
 
 use std::{
+    cmp::Reverse,
     env,
     error::Error,
     fmt::Write as _,
@@ -82,7 +83,8 @@ fn sources() -> Result<Vec<PathBuf>, Box<dyn Error>> {
             sources.push(path);
         }
     }
-    sources.sort();
+    // Largest first: what takes longest must not start last.
+    sources.sort_by_cached_key(|path| (Reverse(fs::metadata(path).map_or(0, |m| m.len())), path.clone()));
     Ok(sources)
 }
 

@@ -270,7 +270,7 @@ RINGS(Q5_1, q5_1)
 EACH_FORMAT(ANY)
 
 #define FLOAT(W, name, R)                                                                                      \
-    extern "C" __global__ void __launch_bounds__(128)                                                          \
+    extern "C" __global__ void __launch_bounds__(128, 1)                                                          \
         matvec_float_##name##_r##R(const W* w, float* out, const float* x, int rows, int cols, int t) {         \
         matvec_float<W, R>(w, out, x, rows, cols, t);                                                          \
     }

@@ -337,6 +337,7 @@ extern "C" __global__ void __launch_bounds__(256)
 UP(Q4_K, q4_k)
 UP(Q5_K, q5_k)
 UP(Q8_0, q8_0)
+UP(PQ2_0, pq2_0)
 DOWN(Q5_1, q5_1)
 DOWN(Q8_0, q8_0)
 

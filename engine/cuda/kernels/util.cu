@@ -70,7 +70,7 @@ __device__ __forceinline__ void float_rows(const RowsArgs& a) {
 }
 
 #define ROWS(F, name) \
-    extern "C" __global__ void __launch_bounds__(128) util_rows_##name(const RowsArgs a) { rows<F>(a); }
+    extern "C" __global__ void __launch_bounds__(128, 1) util_rows_##name(const RowsArgs a) { rows<F>(a); }
 EACH_FORMAT(ROWS)
 extern "C" __global__ void __launch_bounds__(128) util_rows_f32(const RowsArgs a) { float_rows<float>(a); }
 extern "C" __global__ void __launch_bounds__(128) util_rows_f16(const RowsArgs a) { float_rows<__half>(a); }

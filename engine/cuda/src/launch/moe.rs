@@ -14,7 +14,7 @@ use crate::{
 const WARPS: usize = 8;
 /// Bytes of a slot of `moe_down`: enough in flight to fill the memory's pipe with eight warps (h200-probes.md D).
 const DOWN_SLOT_BYTES: usize = 4096;
-const UP_RING: [&str; 3] = ["Q4_K", "Q5_K", "Q8_0"];
+const UP_RING: [&str; 4] = ["Q4_K", "Q5_K", "Q8_0", "PQ2_0"];
 const DOWN_RING: [&str; 2] = ["Q5_1", "Q8_0"];
 
 /// Arguments of [`swiglu`].

@@ -194,12 +194,13 @@ pub(super) fn checks(b: &mut Bench<'_>) -> Result<(), CudaError> {
         return Ok(());
     }
     let named = |name: &str| format_by_name(name).unwrap_or(&formats()[0]);
-    let [q8, q4k, q5k, q51, f32, bf16] = ["Q8_0", "Q4_K", "Q5_K", "Q5_1", "F32", "BF16"].map(named);
+    let [q8, q4k, q5k, q51, pq2, f32, bf16] = ["Q8_0", "Q4_K", "Q5_K", "Q5_1", "PQ2_0", "F32", "BF16"].map(named);
     let case = |gate, up, down, hidden, ff, experts, used| Case { gate, up, down, hidden, ff, experts, used };
     // The shipped shapes with fewer experts and rows of one expert, then small models, then experts of floats.
     check(b, &case(q4k, q4k, q51, 2560, 640, 12, 10), &[1, 2, 7])?;
     check(b, &case(q5k, q5k, q8, 2560, 640, 12, 10), &[1, 3])?;
     check(b, &case(q8, q8, q8, 2560, 128, 12, 10), &[1, 5, 8])?;
+    check(b, &case(pq2, pq2, pq2, 2560, 640, 12, 10), &[1, 3])?;
     check(b, &case(q4k, q8, q51, 256, 96, 6, 2), &[1, 4, 8, 19])?;
     check(b, &case(q4k, q4k, q51, 256, 64, 6, 2), &[1, 7])?;
     check(b, &case(f32, f32, f32, 64, 96, 6, 3), &[1, 7])?;
