@@ -7,16 +7,18 @@ use cudafast_model::{SynthFile, SynthTensor};
 use crate::driver::{DeviceBuffer, Kernels, Stream};
 use crate::error::CudaError;
 use crate::launch::{Synth, synth};
+use crate::upload::{Upload, upload};
 use crate::weights::DeviceTensors;
 
-/// Copies tensors by name.
+/// Copies tensors by name: room for all of them first, then their bytes in one stream.
 pub(crate) fn copy(stream: &Stream, tensors: &[(&str, &[u8])]) -> Result<DeviceTensors, CudaError> {
+    let room = |(name, data): &(&str, &[u8])| DeviceBuffer::new(stream.context(), name, data.len());
+    let buffers = tensors.iter().map(room).collect::<Result<Vec<_>, _>>()?;
+    let uploads: Vec<_> =
+        tensors.iter().zip(&buffers).map(|((_, from), buffer)| Upload { from, to: buffer.all() }).collect();
+    upload(stream, &uploads, &mut |_| Ok(()))?;
     let mut made = DeviceTensors::default();
-    for (name, data) in tensors {
-        let buffer = DeviceBuffer::new(stream.context(), name, data.len())?;
-        stream.upload(data, buffer.all())?;
-        made.insert(name, buffer);
-    }
+    tensors.iter().zip(buffers).for_each(|((name, _), buffer)| made.insert(name, buffer));
     Ok(made)
 }
 
