@@ -50,9 +50,13 @@ impl Terminal {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cudafast"));
         command.current_dir(cli.folder.path()).args(line).stdin(end()).stdout(end()).stderr(end());
         command.env("TERM", "xterm").env("XDG_STATE_HOME", cli.path("state"));
-        // SAFETY: both are system calls that are safe between fork and exec; neither allocates.
+        // SAFETY: all are system calls that are safe between fork and exec; none allocates.
         unsafe {
             command.pre_exec(move || {
+                // As a shell of that terminal starts it, also where the tests run under `nohup`.
+                if libc::signal(libc::SIGHUP, libc::SIG_DFL) == libc::SIG_ERR {
+                    return Err(std::io::Error::last_os_error());
+                }
                 rustix::process::setsid()?;
                 if own {
                     rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
