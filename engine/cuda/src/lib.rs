@@ -4,7 +4,7 @@
 //! crate is empty. Three layers (design.md 5): `driver` knows handles, memory and streams and no model; `launch` has one
 //! checked launcher an operation; what is above runs a model. `KERNELS.md` maps operations to kernels.
 //!
-//! Device memory is read and written by one stream alone, in the order of its launches, so a [`DeviceSlice`] may be
+//! Device memory is read and written by one stream alone, in the order of its launches, so a `DeviceSlice` may be
 //! copied and written through like a `Cell`: the host never sees it but by a copy that the stream orders too.
 #![cfg(feature = "cuda")]
 // The driver layer is whole, and not all of it has a caller yet.
