@@ -6,7 +6,7 @@ use cudafast_model::{DraftHead, Hyperparams};
 use cudafast_runtime::sampler::choose;
 use cudafast_runtime::{
     BackendError, CHUNK_TOKENS, CancelFlag, LogitEdit, LogitRows, MAX_DEPTH, Round, RoundRequest, SamplerScratch,
-    Sampling, Snapshot, Timeline, TokenId, TokenLogprobs,
+    Sampling, Snapshot, Timeline, TokenId, TokenLogprobs, checks,
 };
 
 use crate::head;
@@ -102,24 +102,11 @@ impl CpuTimeline {
     }
 
     fn check_tokens(&self, tokens: &[TokenId]) -> Result<(), BackendError> {
-        let vocab = self.model.hp.vocab;
-        match tokens.iter().find(|id| **id as usize >= vocab) {
-            Some(id) => Err(BackendError::TokenOutsideVocabulary { id: *id, vocab }),
-            None => Ok(()),
-        }
+        checks::tokens(tokens, self.model.hp.vocab)
     }
 
     fn check_depth(&self, call: &'static str, depth: usize) -> Result<(), BackendError> {
-        if depth > MAX_DEPTH {
-            return Err(BackendError::Misuse { call, why: format!("depth {depth} is outside 0..={MAX_DEPTH}") });
-        }
-        if depth > 0 && self.head_kv.is_none() {
-            return Err(BackendError::Misuse {
-                call,
-                why: format!("depth {depth} needs a draft head, none is loaded"),
-            });
-        }
-        Ok(())
+        checks::depth(call, depth, self.head_kv.is_some())
     }
 
     /// Runs one prefill piece, already part of `self.tokens`, and seeds the head up to the row before its last.
@@ -138,7 +125,7 @@ impl CpuTimeline {
                         model.hp.vocab,
                         &logits,
                     );
-                    check_finite(&logits, model.hp.vocab, position + i * LOGIT_ROWS)?;
+                    checks::finite(&logits, model.hp.vocab, position + i * LOGIT_ROWS)?;
                     for (t, row) in logits.chunks_exact(model.hp.vocab).enumerate() {
                         sink(position + i * LOGIT_ROWS + t, row);
                     }
@@ -150,7 +137,7 @@ impl CpuTimeline {
                 let x = &x[(n - 1) * model.hp.wide()..];
                 self.logits = model.logits(&model.weights.output_hc, &model.weights.output, x);
                 self.probe.value(model.hp.layers.len() - 1, "logits", position + n - 1, model.hp.vocab, &self.logits);
-                check_finite(&self.logits, model.hp.vocab, position + n - 1)?;
+                checks::finite(&self.logits, model.hp.vocab, position + n - 1)?;
             }
             LogitRows::None => {}
         }
@@ -194,14 +181,6 @@ impl CpuTimeline {
         self.pending = None;
         self.drafts.clear();
         self.round_rows = 0;
-    }
-}
-
-/// `logits: [T][V]`, the first row at `position`.
-fn check_finite(logits: &[f32], vocab: usize, position: usize) -> Result<(), BackendError> {
-    match logits.iter().position(|v| !v.is_finite()) {
-        Some(i) => Err(BackendError::NotFinite { position: position + i / vocab }),
-        None => Ok(()),
     }
 }
 
@@ -306,7 +285,7 @@ impl Timeline for CpuTimeline {
         let x = model.forward(&mut self.state, &self.tokens, rows, Phase::Decode, &mut *self.probe);
         let logits = model.logits(&model.weights.output_hc, &model.weights.output, &x);
         self.probe.value(model.hp.layers.len() - 1, "logits", position, model.hp.vocab, &logits);
-        check_finite(&logits, model.hp.vocab, position)?;
+        checks::finite(&logits, model.hp.vocab, position)?;
 
         let mut accepted = 0;
         let choice = loop {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cudafast_runtime::sampler::choose;
 use cudafast_runtime::{
     BackendError, CancelFlag, LogitEdit, LogitRows, MAX_DEPTH, Penalties, Round, RoundRequest, SamplerScratch,
-    Sampling, Snapshot, Timeline, TokenId, TokenLogprobs,
+    Sampling, Snapshot, Timeline, TokenId, TokenLogprobs, checks,
 };
 
 use crate::control::{At, CONTROL_ROWS, Control, NONE, Outcome};
@@ -104,24 +104,11 @@ impl CudaTimeline {
     }
 
     fn check_tokens(&self, tokens: &[TokenId]) -> Result<(), BackendError> {
-        let vocab = self.model().hp.vocab;
-        match tokens.iter().find(|id| **id as usize >= vocab) {
-            Some(id) => Err(BackendError::TokenOutsideVocabulary { id: *id, vocab }),
-            None => Ok(()),
-        }
+        checks::tokens(tokens, self.model().hp.vocab)
     }
 
     fn check_depth(&self, call: &'static str, depth: usize) -> Result<(), BackendError> {
-        if depth > MAX_DEPTH {
-            return Err(BackendError::Misuse { call, why: format!("depth {depth} is outside 0..={MAX_DEPTH}") });
-        }
-        if depth > 0 && self.model().head.is_none() {
-            return Err(BackendError::Misuse {
-                call,
-                why: format!("depth {depth} needs a draft head, none is loaded"),
-            });
-        }
-        Ok(())
+        checks::depth(call, depth, self.model().head.is_some())
     }
 
     /// Runs one prefill piece, already part of `self.tokens`.
@@ -138,7 +125,7 @@ impl CudaTimeline {
                 stream.copy(rows, work.residual(0, count)).map_err(&fault)?;
                 work.logits_of(stream, count).map_err(&fault)?;
                 let logits = stream.download(work.logits(0, count)).map_err(&fault)?;
-                check_finite(&logits, model.hp.vocab, position + first)?;
+                checks::finite(&logits, model.hp.vocab, position + first)?;
                 for (t, row) in logits.chunks_exact(model.hp.vocab).enumerate() {
                     sink(position + first + t, row);
                 }
@@ -255,7 +242,7 @@ impl CudaTimeline {
         let run = self.cycle.run(&self.stream, Part::Verify, &mut control, depth, &self.tokens);
         run.map_err(device("round"))?;
         let logits = self.round_logits(rows.len())?;
-        check_finite(&logits, vocab, position)?;
+        checks::finite(&logits, vocab, position)?;
         let (accepted, next) = match self.accept(request, &rows[1..], &logits) {
             Ok(chosen) => chosen,
             Err(refused) => {
@@ -276,14 +263,6 @@ impl CudaTimeline {
         }
         control.chain.position = (position + accepted) as u32;
         self.cycle.run(&self.stream, Part::Draft, &mut control, depth, &self.tokens).map_err(device("round"))
-    }
-}
-
-/// `logits: [T][V]`, the first row at `position`.
-fn check_finite(logits: &[f32], vocab: usize, position: usize) -> Result<(), BackendError> {
-    match logits.iter().position(|v| !v.is_finite()) {
-        Some(i) => Err(BackendError::NotFinite { position: position + i / vocab }),
-        None => Ok(()),
     }
 }
 
@@ -340,7 +319,7 @@ impl Timeline for CudaTimeline {
         }
         if !tokens.is_empty() && matches!(rows, LogitRows::None) {
             let logits = self.stream.download(self.work().logits(0, 1)).map_err(device("prefill"))?;
-            check_finite(&logits, logits.len(), self.tokens.len() - 1)?;
+            checks::finite(&logits, logits.len(), self.tokens.len() - 1)?;
             self.logits = OnceCell::from(logits);
         }
         self.stream.synchronize().map_err(device("prefill"))

@@ -9,6 +9,7 @@
 //! stands where a serial run would; ids that stand for nothing are never chosen.
 
 mod backend;
+pub mod checks;
 pub mod depth;
 mod engine;
 mod error;
