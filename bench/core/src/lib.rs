@@ -13,6 +13,9 @@
 //! | what must a timed leg emit, and where did it not (benchd.md 6) | [`timed::TimedOracle`] |
 //! | may a timed stream leave its oracle so far (benchd.md 10) | [`fidelity::judge_timed`] |
 //! | what does a run of this kind need (benchd.md 2.1) | [`mode::Mode`], [`contract::Contract::demands`] |
+//! | is this box what it was calibrated to (benchd.md 8) | [`calibration::BoxCalibration`] |
+//! | what is a candidate worth, and may it be (benchd.md 9) | [`score::Rule`] |
+//! | what was sealed, and does it hold (benchd.md 15) | [`seal::Seal`] |
 //! | what a sample says | [`stats`] |
 //! | which bytes were these (benchd.md 13) | [`digests`] |
 //!
@@ -23,6 +26,7 @@
 //! What is read is closed: unknown and repeated keys, floats for integers, bytes behind the document are refused. A value
 //! of these types has passed its checks; nothing later asks again.
 
+pub mod calibration;
 pub mod contract;
 pub mod correctness;
 pub mod declaration;
@@ -37,6 +41,8 @@ pub mod mode;
 pub mod paths;
 mod pin;
 mod refusal;
+pub mod score;
+pub mod seal;
 pub mod stats;
 pub mod tape;
 #[cfg(test)]

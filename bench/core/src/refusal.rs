@@ -27,6 +27,30 @@ pub enum Refusal {
     TimedDivergenceNotANearTie,
     /// The reference could not be replayed.
     TimedReplayFailed,
+    /// A time or a ratio that is no number.
+    ScoreNotFinite,
+    /// Slower than the track allows.
+    PerformanceFloorFailed,
+    /// Outside the track's band around the control leg.
+    AcceptanceBandFailed,
+    /// Faster than the track believes.
+    DecodeGainAboveCeiling,
+    /// The control leg is not what this box was calibrated to.
+    SerialControlLegOutsideBand,
+    /// The passes of a calibration lie too far apart.
+    CalibrationCvExceeded,
+    /// The calibration is none.
+    BaselineCalibrationInvalid,
+    /// The calibration is another track's.
+    BaselineCalibrationTrackMismatch,
+    /// The calibration is another box's.
+    BaselineCalibrationBoxMismatch,
+    /// The calibration is another prompt's.
+    BaselineCalibrationPromptMismatch,
+    /// The calibration is of another reference tree.
+    BaselineCalibrationCommitMismatch,
+    /// A sealed document is not what was sealed.
+    SealTampered,
 }
 
 impl Refusal {
@@ -44,6 +68,18 @@ impl Refusal {
             Self::TimedDivergenceOverTolerance => "TIMED-DIVERGENCE-OVER-TOLERANCE",
             Self::TimedDivergenceNotANearTie => "TIMED-DIVERGENCE-NOT-A-NEAR-TIE",
             Self::TimedReplayFailed => "TIMED-REPLAY-FAILED",
+            Self::ScoreNotFinite => "SCORE-NOT-FINITE",
+            Self::PerformanceFloorFailed => "PERFORMANCE-FLOOR-FAILED",
+            Self::AcceptanceBandFailed => "ACCEPTANCE-BAND-FAILED",
+            Self::DecodeGainAboveCeiling => "DECODE-GAIN-ABOVE-CEILING",
+            Self::SerialControlLegOutsideBand => "SERIAL-CONTROL-LEG-OUTSIDE-BAND",
+            Self::CalibrationCvExceeded => "CALIBRATION-CV-EXCEEDED",
+            Self::BaselineCalibrationInvalid => "BASELINE-CALIBRATION-INVALID",
+            Self::BaselineCalibrationTrackMismatch => "BASELINE-CALIBRATION-TRACK-MISMATCH",
+            Self::BaselineCalibrationBoxMismatch => "BASELINE-CALIBRATION-BOX-MISMATCH",
+            Self::BaselineCalibrationPromptMismatch => "BASELINE-CALIBRATION-PROMPT-MISMATCH",
+            Self::BaselineCalibrationCommitMismatch => "BASELINE-CALIBRATION-COMMIT-MISMATCH",
+            Self::SealTampered => "SEAL-TAMPERED",
         }
     }
 }
