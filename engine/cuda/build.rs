@@ -18,12 +18,18 @@ use std::{
     thread,
 };
 
+#[path = "../quant/src/formats/iq_words.rs"]
+mod iq_words;
+
+use iq_words::{IQ2_XS_PACKED, IQ2_XXS_PACKED, IQ3_XXS_PACKED};
+
 /// Machine code for each, and PTX of the first for whatever comes later (design.md 5).
 const ARCHS: &[&str] = &["80", "86", "89", "90a", "100", "120", "121"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=kernels");
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../quant/src/formats/iq_words.rs");
     println!("cargo::rerun-if-env-changed=CUDAFAST_CUDA_ARCHS");
     println!("cargo::rerun-if-env-changed=CUDA_PATH");
     if env::var_os("CARGO_FEATURE_CUDA").is_none() {
@@ -33,6 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let nvcc = nvcc()?;
     let archs = archs()?;
     let sources = sources()?;
+    fs::write(out.join("iq_grids.cuh"), iq_grids()?)?;
     compile_all(&nvcc, &archs, &sources, &out)?;
     let mut list = String::from("static FATBINS: &[(&str, &[u8])] = &[\n");
     for source in &sources {
@@ -44,6 +51,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     list.push_str("];\n");
     fs::write(out.join("fatbins.rs"), list)?;
     Ok(())
+}
+
+/// The grids of the IQ formats as the kernels include them, from the words that cudafast-quant has.
+fn iq_grids() -> Result<String, std::fmt::Error> {
+    let mut text = String::from("#pragma once\n#include <cstdint>\n");
+    let grids: [(&str, &[u16]); 3] =
+        [("IQ2_XXS", &IQ2_XXS_PACKED), ("IQ2_XS", &IQ2_XS_PACKED), ("IQ3_XXS", &IQ3_XXS_PACKED)];
+    for (name, rows) in grids {
+        write!(text, "static __device__ const uint16_t {name}_ROWS[{}] = {{", rows.len())?;
+        for row in rows {
+            write!(text, "{row},")?;
+        }
+        text.push_str("};\n");
+    }
+    Ok(text)
 }
 
 fn stem(path: &Path) -> Result<&str, String> {
@@ -124,7 +146,14 @@ fn compile(nvcc: &Path, archs: &[String], source: &Path, out: &Path) -> Result<S
     if archs.len() == ARCHS.len() {
         command.arg("-gencode").arg(format!("arch=compute_{0},code=compute_{0}", ARCHS[0]));
     }
-    let done = command.arg("-o").arg(fatbin).arg(source).output().map_err(|e| format!("{}: {e}", nvcc.display()))?;
+    let done = command
+        .arg("-I")
+        .arg(out)
+        .arg("-o")
+        .arg(fatbin)
+        .arg(source)
+        .output()
+        .map_err(|e| format!("{}: {e}", nvcc.display()))?;
     let log = String::from_utf8_lossy(&done.stderr).into_owned();
     if done.status.success() { Ok(log) } else { Err(format!("nvcc failed:\n{log}")) }
 }

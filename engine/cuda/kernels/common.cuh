@@ -145,16 +145,14 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-// The warps' sums, added in the order of the warps; every thread gets it. `scratch` holds WARPS floats.
-template <int WARPS>
+// The warps' sums, added in the order of the warps; every thread of the block calls it and gets it. `scratch`: a float a warp.
 __device__ __forceinline__ float block_sum(float x, float* scratch) {
     x = warp_sum(x);
     __syncthreads();
     if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
     __syncthreads();
     float sum = 0.f;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) sum += scratch[w];
+    for (unsigned w = 0; w < blockDim.x / 32; w++) sum += scratch[w];
     return sum;
 }
 

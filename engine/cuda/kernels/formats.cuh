@@ -5,7 +5,7 @@
 // group() reads a row at any alignment that its blocks have; it may touch the rest of the words that hold the group.
 #pragma once
 #include "common.cuh"
-#include "iq_grids.cuh"
+#include "iq_grids.cuh"  // written by build.rs
 
 constexpr uint32_t NIBBLES = 0x0F0F0F0Fu;
 

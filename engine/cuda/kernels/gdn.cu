@@ -255,7 +255,7 @@ gdn_rows(const float* u, const float* alpha, const float* beta, const float* tap
     square = fmaf(v, v, square);
   }
   if (head < 2 * key_heads) {
-    float scale = 1.0f / sqrtf(seq_block_sum(square, scratch) + GDN_L2_EPS);
+    float scale = 1.0f / sqrtf(block_sum(square, scratch) + GDN_L2_EPS);
     if (head < key_heads) scale *= 1.0f / sqrtf((float)dim);
     for (int c = threadIdx.x; c < dim; c += 128) out[c] *= scale;
   } else if (threadIdx.x == 0) {

@@ -223,8 +223,15 @@ __device__ __forceinline__ void gemm(const GemmArgs& a) {
         }
 }
 
+// Two stages twice need 152 KB: a multiprocessor of 100 KB holds one block, and its registers are that block's alone.
+#if __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+constexpr int GEMM_BLOCKS = 1;
+#else
+constexpr int GEMM_BLOCKS = 2;
+#endif
+
 #define GEMM(F, name) \
-    extern "C" __global__ void __launch_bounds__(256, 2) gemm_##name(const GemmArgs a) { gemm<F>(a); }
+    extern "C" __global__ void __launch_bounds__(256, GEMM_BLOCKS) gemm_##name(const GemmArgs a) { gemm<F>(a); }
 EACH_FORMAT(GEMM)
 
 // Weights as floats. 64 outputs of 64 rows a block, four by four a thread, columns ascending by fma. `rows` of x are

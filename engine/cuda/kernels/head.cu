@@ -17,8 +17,8 @@ head_join(const float* r, const float* e, const float* enorm, const float* hnorm
   float squares_e = 0.0f, squares_r = 0.0f;
   for (int i = threadIdx.x; i < hidden; i += 256) squares_e = fmaf(embedding[i], embedding[i], squares_e);
   for (int i = from + threadIdx.x; i < upto; i += 256) squares_r = fmaf(residual[i], residual[i], squares_r);
-  const float re = 1.0f / sqrtf(seq_block_sum(squares_e, scratch) / (float)hidden + eps);
-  const float rr = 1.0f / sqrtf(seq_block_sum(squares_r, scratch) / (float)(upto - from) + eps);
+  const float re = 1.0f / sqrtf(block_sum(squares_e, scratch) / (float)hidden + eps);
+  const float rr = 1.0f / sqrtf(block_sum(squares_r, scratch) / (float)(upto - from) + eps);
   const size_t out = ((size_t)t * streams + s) * 2 * hidden;
   // Whole warps, so that a group of 32 has all its lanes.
   for (int first = threadIdx.x & ~31; first < 2 * hidden; first += 256) {

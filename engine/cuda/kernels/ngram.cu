@@ -46,9 +46,9 @@ ngram_gate(const float* x, const float* key, const float* value, const float* no
     squares_q = fmaf(q, q, squares_q);
     dot = fmaf(k * gk[i], q * gq[i], dot);
   }
-  squares_k = seq_block_sum(squares_k, scratch);
-  squares_q = seq_block_sum(squares_q, scratch);
-  dot = seq_block_sum(dot, scratch);
+  squares_k = block_sum(squares_k, scratch);
+  squares_q = block_sum(squares_q, scratch);
+  dot = block_sum(dot, scratch);
   const float rk = 1.0f / sqrtf(squares_k / (float)hidden + eps), rq = 1.0f / sqrtf(squares_q / (float)hidden + eps);
   const float score = dot * rk * rq / sqrtf((float)hidden);
   const float root = sqrtf(fmaxf(fabsf(score), NGRAM_ROOT_MIN));
@@ -59,7 +59,7 @@ ngram_gate(const float* x, const float* key, const float* value, const float* no
     gated[row + i] = v;
     square = fmaf(v, v, square);
   }
-  const float rinv = 1.0f / sqrtf(seq_block_sum(square, scratch) / (float)hidden + eps);
+  const float rinv = 1.0f / sqrtf(block_sum(square, scratch) / (float)hidden + eps);
   for (int i = threadIdx.x; i < hidden; i += 256) normed[row + i] = weight * value[(size_t)t * hidden + i] * rinv * gc[i];
 }
 

@@ -25,17 +25,6 @@ __device__ __forceinline__ uint16_t seq_bf16(float x) {
   return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
-// Warps by butterfly, then warps ascending. `scratch`: one float a warp. All threads of the block call it.
-__device__ __forceinline__ float seq_block_sum(float v, float* scratch) {
-  v = warp_sum(v);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
-  __syncthreads();
-  float total = 0.0f;
-  for (int w = 0; w < (int)blockDim.x / 32; w++) total += scratch[w];
-  return total;
-}
-
 // One group of 32 activations, a value a lane: codes to q[0..32], their scale to *d.
 __device__ __forceinline__ void seq_quantise(float x, int8_t* q, float* d) {
   float scale;

@@ -7,8 +7,6 @@
 //! Device memory is read and written by one stream alone, in the order of its launches, so a `DeviceSlice` may be
 //! copied and written through like a `Cell`: the host never sees it but by a copy that the stream orders too.
 #![cfg(feature = "cuda")]
-// The driver layer is whole, and not all of it has a caller yet.
-#![allow(dead_code, unused_imports)]
 
 mod backend;
 mod control;

@@ -32,6 +32,9 @@ pub(crate) struct SelftestArgs {
     /// Also check that a fault names its kernel and ends every call after it
     #[arg(long)]
     pub(crate) fault: bool,
+    /// Launch operations with plain edges, to tell a wrong edge from a wrong kernel
+    #[arg(long)]
+    pub(crate) plain_edges: bool,
     /// One JSON object instead of lines
     #[arg(long)]
     pub(crate) json: bool,

@@ -14,6 +14,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
         only: args.only.clone(),
         timed: args.time,
         fault: args.fault,
+        plain_edges: args.plain_edges,
     };
     let mut printed = Ok(());
     let mut each = |check: &Check| {

@@ -12,5 +12,5 @@ mod stream;
 pub use buffer::{DeviceBuffer, DeviceSlice, PinnedBuffer};
 pub use context::{Context, DeviceInfo};
 pub(crate) use graph::Graph;
-pub(crate) use module::{Args, Function, Kernels};
+pub(crate) use module::{Args, Kernels};
 pub(crate) use stream::{Event, Grid, Stream};

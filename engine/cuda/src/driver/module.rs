@@ -66,11 +66,6 @@ impl Kernels {
         Ok(made)
     }
 
-    /// The device it was loaded on.
-    pub(crate) fn context(&self) -> &Context {
-        &self.context
-    }
-
     /// Kernel `symbol` of `kernels/{file}.cu`.
     pub(crate) fn get(&self, file: &str, symbol: &str) -> Result<Function, CudaError> {
         let mut functions = self.functions.lock().unwrap_or_else(|e| e.into_inner());

@@ -42,32 +42,24 @@ impl Pass<'_> {
         let slots = rows * sizes.used;
         let mid = arena.first(parts.mid, slots * sizes.expert_ff);
         let mid_q8 = arena.q8(parts.mid_q8, slots);
-        moe::up(
-            self.stream,
-            self.kernels,
-            moe::UpArgs {
-                x,
-                ids,
-                gate: self.tensors.experts(&w.gate)?,
-                up: self.tensors.experts(&w.up)?,
-                mid,
-                used: sizes.used,
-            },
-        )?;
-        moe::down(
-            self.stream,
-            self.kernels,
-            moe::DownArgs {
-                mid: Input { rows: slots, q8: mid_q8, floats: Some(mid) },
-                ids,
-                weights,
-                down: self.tensors.experts(&w.down)?,
-                shared,
-                shared_gate,
-                out,
-                used: sizes.used,
-                behind_up: true,
-            },
-        )
+        let up = moe::UpArgs {
+            x,
+            ids,
+            gate: self.tensors.experts(&w.gate)?,
+            up: self.tensors.experts(&w.up)?,
+            mid,
+            used: sizes.used,
+        };
+        let down = moe::DownArgs {
+            mid: Input { rows: slots, q8: mid_q8, floats: Some(mid) },
+            ids,
+            weights,
+            down: self.tensors.experts(&w.down)?,
+            shared,
+            shared_gate,
+            out,
+            used: sizes.used,
+        };
+        moe::experts(self.stream, self.kernels, up, down)
     }
 }

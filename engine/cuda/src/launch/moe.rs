@@ -89,8 +89,6 @@ pub(crate) struct DownArgs<'a> {
     pub(crate) out: DeviceSlice<'a, f32>,
     /// `K`.
     pub(crate) used: usize,
-    /// Whether the launch right before was [`up`]: the ids are then read before it is done.
-    pub(crate) behind_up: bool,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -149,6 +147,23 @@ fn whole(format: &str, formats: &[&str], experts: &DeviceExperts<'_>, rows: usiz
 
 /// `mid = silu(gate x) * (up x)` for the experts of every row.
 pub(crate) fn up(stream: &Stream, kernels: &Kernels, of: UpArgs<'_>) -> Result<(), CudaError> {
+    queue_up(stream, kernels, of).map(|_| ())
+}
+
+/// `out = sum of the experts' down products by weight, in rank order, + sigmoid(shared_gate) * shared`.
+pub(crate) fn down(stream: &Stream, kernels: &Kernels, of: DownArgs<'_>) -> Result<(), CudaError> {
+    queue_down(stream, kernels, of, false)
+}
+
+/// [`up`] and then [`down`]. Where the last launch of the first lets its follower start only behind its own wait, the
+/// second reads the ids, and with them its first weights, while the first still runs.
+pub(crate) fn experts(stream: &Stream, kernels: &Kernels, up: UpArgs<'_>, down: DownArgs<'_>) -> Result<(), CudaError> {
+    let waited = queue_up(stream, kernels, up)?;
+    queue_down(stream, kernels, down, waited && up.ids.address() == down.ids.address())
+}
+
+/// Whether all that ran before this is done once the next launch starts.
+fn queue_up(stream: &Stream, kernels: &Kernels, of: UpArgs<'_>) -> Result<bool, CudaError> {
     const OP: &str = "moe.up";
     let UpArgs { x, ids, gate, up, mid, used } = of;
     check::within(OP, "experts of a row", used, 1..=64)?;
@@ -165,13 +180,14 @@ pub(crate) fn up(stream: &Stream, kernels: &Kernels, of: UpArgs<'_>) -> Result<(
         check::len(OP, what, found, expected)?;
     }
     if x.rows > MAX_ROWS {
+        let mut waited = false;
         for first in (0..x.rows).step_by(MAX_ROWS) {
             let rows = MAX_ROWS.min(x.rows - first);
             let (ids, mid) =
                 (ids.part(first * used, rows * used), mid.part(first * used * gate.rows, rows * used * gate.rows));
-            self::up(stream, kernels, UpArgs { x: x.part(first, rows), ids, mid, ..of })?;
+            waited = queue_up(stream, kernels, UpArgs { x: x.part(first, rows), ids, mid, ..of })?;
         }
-        return Ok(());
+        return Ok(waited);
     }
     let needs_q8 = !(gate.stacked().is_plain() && up.stacked().is_plain());
     let q8 = if needs_q8 { Some(x.checked_q8(OP, gate.cols)?) } else { None };
@@ -196,7 +212,8 @@ pub(crate) fn up(stream: &Stream, kernels: &Kernels, of: UpArgs<'_>) -> Result<(
             let grid = Grid::of(info.multiprocessors.min(units as u32), 32 * WARPS as u32).shared(shared as u32);
             let function = kernels.get("moe", &format!("moe_up_ring_{}", format_symbol(gate.format)))?;
             // SAFETY: sizes and alignment were checked above; `raw` is the kernel's one parameter.
-            return unsafe { stream.launch(&function, grid, Args::new().value(raw)) };
+            unsafe { stream.launch(&function, grid, Args::new().value(raw)) }?;
+            return Ok(true);
         }
     }
     for (second, experts) in [(0_i32, gate), (1, up)] {
@@ -219,13 +236,13 @@ pub(crate) fn up(stream: &Stream, kernels: &Kernels, of: UpArgs<'_>) -> Result<(
             unsafe { stream.launch(&function, grid, Args::new().value(raw).value(second)) }?;
         }
     }
-    Ok(())
+    Ok(false)
 }
 
-/// `out = sum of the experts' down products by weight, in rank order, + sigmoid(shared_gate) * shared`.
-pub(crate) fn down(stream: &Stream, kernels: &Kernels, of: DownArgs<'_>) -> Result<(), CudaError> {
+/// `early`: the ids may be read before the launch before this is done.
+fn queue_down(stream: &Stream, kernels: &Kernels, of: DownArgs<'_>, early: bool) -> Result<(), CudaError> {
     const OP: &str = "moe.down";
-    let DownArgs { mid, ids, weights, down, shared, shared_gate, out, used, behind_up } = of;
+    let DownArgs { mid, ids, weights, down, shared, shared_gate, out, used } = of;
     check::within(OP, "experts of a row", used, 1..=64)?;
     check::multiple(OP, "rows of mid", mid.rows, used)?;
     let rows = mid.rows / used;
@@ -243,20 +260,16 @@ pub(crate) fn down(stream: &Stream, kernels: &Kernels, of: DownArgs<'_>) -> Resu
     if rows > MAX_ROWS {
         for first in (0..rows).step_by(MAX_ROWS) {
             let n = MAX_ROWS.min(rows - first);
-            self::down(
-                stream,
-                kernels,
-                DownArgs {
-                    mid: mid.part(first * used, n * used),
-                    ids: ids.part(first * used, n * used),
-                    weights: weights.part(first * used, n * used),
-                    shared: shared.part(first * down.rows, n * down.rows),
-                    shared_gate: shared_gate.part(first, n),
-                    out: out.part(first * down.rows, n * down.rows),
-                    behind_up: behind_up && first == 0,
-                    ..of
-                },
-            )?;
+            let part = DownArgs {
+                mid: mid.part(first * used, n * used),
+                ids: ids.part(first * used, n * used),
+                weights: weights.part(first * used, n * used),
+                shared: shared.part(first * down.rows, n * down.rows),
+                shared_gate: shared_gate.part(first, n),
+                out: out.part(first * down.rows, n * down.rows),
+                ..of
+            };
+            queue_down(stream, kernels, part, early && first == 0)?;
         }
         return Ok(());
     }
@@ -288,7 +301,7 @@ pub(crate) fn down(stream: &Stream, kernels: &Kernels, of: DownArgs<'_>) -> Resu
         let tokens = rows.min(units.div_ceil(blocks).div_ceil(down.rows / group_rows) + 1);
         let shared_bytes = WARPS * SLOTS * (ranks * panel + 8) + tokens * used * groups / 2 * PAIR_BYTES;
         if shared_bytes <= info.shared_bytes as usize {
-            (raw.ranks, raw.slot_bytes, raw.early) = (ranks as i32, (ranks * panel) as i32, i32::from(behind_up));
+            (raw.ranks, raw.slot_bytes, raw.early) = (ranks as i32, (ranks * panel) as i32, i32::from(early));
             let grid = Grid::of(blocks as u32, 32 * WARPS as u32).shared(shared_bytes as u32);
             let function = kernels.get("moe", &format!("moe_down_ring_{symbol}"))?;
             // SAFETY: as above.

@@ -169,7 +169,6 @@ fn by_expert(b: &mut Bench<'_>, case: &Case) -> Result<(), CudaError> {
         shared_gate: gates.all(),
         out: out.all(),
         used,
-        behind_up: false,
     };
     gemm::experts_down(b.stream, b.kernels, args, pairs, scratch.all())?;
     let got = b.stream.download(out.all())?;

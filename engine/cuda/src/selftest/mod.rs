@@ -39,6 +39,8 @@ pub struct SelfTestOptions {
     pub timed: bool,
     /// Last, kill a kernel on purpose and check what callers then see. The process cannot use the device after.
     pub fault: bool,
+    /// Launch with plain edges: a check that fails without and holds with it waits too late, or starts its follower too early.
+    pub plain_edges: bool,
 }
 
 /// One comparison.
@@ -71,7 +73,8 @@ impl SelfTest {
     /// Runs the checks and calls `each` after every one.
     pub fn run(options: &SelfTestOptions, each: &mut dyn FnMut(&Check)) -> Result<Self, CudaError> {
         let context = Context::open(options.device)?;
-        let (kernels, stream) = (Kernels::load(&context)?, Stream::new(&context)?);
+        let (kernels, mut stream) = (Kernels::load(&context)?, Stream::new(&context)?);
+        stream.set_programmatic(!options.plain_edges);
         let rng = Rng(options.seed ^ 0x9E37_79B9_7F4A_7C15);
         let mut bench =
             Bench { context: &context, kernels: &kernels, stream: &stream, rng, options, checks: vec![], each };

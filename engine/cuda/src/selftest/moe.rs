@@ -102,7 +102,7 @@ fn check(b: &mut Bench<'_>, case: &Case, widths: &[usize]) -> Result<(), CudaErr
         )?;
         let one = b.stream.download(one.all())?;
         b.bits(UP, &format!("{shape}, its last row alone"), &one, &got[last * ff..]);
-        check_down(b, case, &down, &host_ids, &mid, &got, t)?;
+        check_down(b, case, &down, &host_ids, args, &got)?;
     }
     Ok(())
 }
@@ -112,15 +112,15 @@ fn check_down(
     case: &Case,
     down: &Made,
     host_ids: &[i32],
-    mid: &DeviceBuffer<f32>,
+    up: UpArgs<'_>,
     host_mid: &[f32],
-    t: usize,
 ) -> Result<(), CudaError> {
     let &Case { hidden, ff, experts: count, used, .. } = case;
+    let t = up.x.rows;
     let acts = ActRows::quantise(host_mid, ff)
         .map_err(|e| CudaError::Read { what: "a check".into(), reason: e.to_string() })?;
     let host_weights = b.rng.floats(t * used, 1.0);
-    let (ids, weights) = (b.up(host_ids)?, b.up(&host_weights)?);
+    let weights = b.up(&host_weights)?;
     let (q, d) = (b.poisoned::<i8>(t * used * ff)?, b.poisoned::<f32>(t * used * ff / GROUP)?);
     let mut want = vec![0.0_f32; t * hidden];
     for (pair, &expert) in host_ids.iter().enumerate() {
@@ -136,22 +136,17 @@ fn check_down(
         let host_gate = b.rng.floats(t, 4.0);
         let (shared, shared_gate) = (b.up(&host_shared)?, b.up(&host_gate)?);
         let out = b.poisoned::<f32>(t * hidden)?;
-        let q8 = Q8Rows { q: q.all(), d: d.all(), cols: ff };
-        moe::down(
-            b.stream,
-            b.kernels,
-            DownArgs {
-                mid: Input { rows: t * used, q8: Some(q8), floats: Some(mid.all()) },
-                ids: ids.all(),
-                weights: weights.all(),
-                down: experts(down, count),
-                shared: shared.all(),
-                shared_gate: shared_gate.all(),
-                out: out.all(),
-                used,
-                behind_up: false,
-            },
-        )?;
+        let args = DownArgs {
+            mid: Input { rows: t * used, q8: Some(Q8Rows { q: q.all(), d: d.all(), cols: ff }), floats: Some(up.mid) },
+            ids: up.ids,
+            weights: weights.all(),
+            down: experts(down, count),
+            shared: shared.all(),
+            shared_gate: shared_gate.all(),
+            out: out.all(),
+            used,
+        };
+        moe::down(b.stream, b.kernels, args)?;
         let got = b.stream.download(out.all())?;
         if with_shared {
             let gated = |(i, y): (usize, &f32)| {
@@ -159,6 +154,12 @@ fn check_down(
             };
             let want: Vec<f64> = want.iter().enumerate().map(gated).collect();
             b.close(DOWN, &format!("{shape}, shared expert"), &got, &want, BOUND);
+            // Both together, the second one reading ids while the first runs.
+            let both = b.poisoned::<f32>(t * hidden)?;
+            b.stream.fill(up.mid, 0xFF)?;
+            moe::experts(b.stream, b.kernels, up, DownArgs { out: both.all(), ..args })?;
+            let both = b.stream.download(both.all())?;
+            b.bits(DOWN, &format!("{shape}, right behind up"), &both, &got);
         } else {
             b.bits(DOWN, &shape, &got, &want);
         }
@@ -248,15 +249,11 @@ fn times(b: &mut Bench<'_>) -> Result<(), CudaError> {
         let up = |node: usize| {
             let [g, u, _] = &made[node % made.len()];
             let (gate, up) = (slab(q4k, ff, hidden, g.all()), slab(q4k, ff, hidden, u.all()));
-            moe::up(
-                b.stream,
-                b.kernels,
-                UpArgs { x: rows.input(), ids: ids[node].all(), gate, up, mid: mid.all(), used },
-            )
+            UpArgs { x: rows.input(), ids: ids[node].all(), gate, up, mid: mid.all(), used }
         };
-        let down = |node: usize, behind_up| {
+        let down = |node: usize| {
             let [.., d] = &made[node % made.len()];
-            let args = DownArgs {
+            DownArgs {
                 mid: Input { rows: t * used, q8: None, floats: Some(mid.all()) },
                 ids: ids[node].all(),
                 weights: weights.all(),
@@ -265,13 +262,11 @@ fn times(b: &mut Bench<'_>) -> Result<(), CudaError> {
                 shared_gate: gate.all(),
                 out: out.all(),
                 used,
-                behind_up,
-            };
-            moe::down(b.stream, b.kernels, args)
+            }
         };
-        let ups = b.time(nodes, 9, up)?;
-        let downs = b.time(nodes, 9, |node| down(node, false))?;
-        let both = b.time(nodes, 9, |node| up(node).and_then(|()| down(node, true)))?;
+        let ups = b.time(nodes, 9, |node| moe::up(b.stream, b.kernels, up(node)))?;
+        let downs = b.time(nodes, 9, |node| moe::down(b.stream, b.kernels, down(node)))?;
+        let both = b.time(nodes, 9, |node| moe::experts(b.stream, b.kernels, up(node), down(node)))?;
         let bytes = |rows: usize, row_bytes: usize| (t * used * rows * row_bytes) as u64;
         let (up_bytes, down_bytes) = (bytes(2 * ff, 1440), bytes(hidden, 480));
         b.timing(UP, &format!("Q4_K 512x[640, 2560] T={t}"), ups, up_bytes);

@@ -4,6 +4,7 @@ mod extrema;
 pub(crate) mod iq;
 pub(crate) mod iq4;
 pub(crate) mod iq_grids;
+mod iq_words;
 pub(crate) mod mxfp4;
 pub(crate) mod plain;
 pub(crate) mod prism;
