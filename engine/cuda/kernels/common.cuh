@@ -2,6 +2,8 @@
 //
 // Law of the edges: a kernel may start while the one before it still runs. Until pdl_wait() it reads weights alone and
 // writes nothing; and it always waits, or else the one after it would not have waited for the one before.
+//
+// Architectures are told apart at 900 alone in headers: build.rs compiles families. A .cu file may ask for single ones.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
