@@ -1,6 +1,6 @@
-//! Pinned files: a manifest of names, sizes and SHA-256, whether a folder holds them, and how it comes to.
+//! Pinned files: a manifest of names, sizes and SHA-256, and whether a folder holds them.
 //!
-//! Start at [`Manifest::read`], then [`Survey::of`] and [`Survey::check`]; [`Folder::walk`] makes a manifest; [`fetch()`] downloads what is missing. A [`Manifest`]
+//! Start at [`Manifest::read`], then [`Survey::of`] and [`Survey::check`]; [`Folder::walk`] makes a manifest. A [`Manifest`]
 //! names at least one file, none twice, none outside the folder. What a manifest may not list (a directory, a pipe, a link
 //! that leads out) is an [`Error`] before a byte is hashed; what is merely not as listed is a [`State`] of its file.
 //!
@@ -8,7 +8,6 @@
 
 mod digest;
 mod error;
-mod fetch;
 mod hash;
 mod json;
 mod make;
@@ -20,7 +19,6 @@ mod text;
 pub use crate::{
     digest::{BadDigest, Digest},
     error::Error,
-    fetch::{Bucket, Event, FetchError, Fetched, Hub, Item, OnEvent, Place, Plan, Source, fetch, verify_staged},
     hash::{Hashed, OnRead, sha256},
     make::Folder,
     manifest::{MAX_MANIFEST_BYTES, Manifest, Pin},

@@ -9,9 +9,10 @@ use bytemuck::Pod;
 use cudafast_model::Hyperparams;
 use cudafast_quant::GROUP;
 
+use crate::control::CONTROL_ROWS;
 use crate::driver::{Context, DeviceBuffer, DeviceSlice, Stream};
 use crate::error::CudaError;
-use crate::launch::{Q8Rows, cycle};
+use crate::launch::{Q8Rows, cycle, gemm};
 
 /// Alignment of every region, bytes: what the widest loads and bulk copies ask for, and more.
 const ALIGN: usize = 256;
@@ -105,6 +106,13 @@ pub(crate) struct MoeParts {
     pub(crate) shared: Region<f32>,
     pub(crate) mid: Region<f32>,
     pub(crate) mid_q8: Q8Region,
+    /// Rows by expert, for a prompt: pairs of each expert, where they start, the pairs, their tiles.
+    pub(crate) counts: Region<i32>,
+    pub(crate) starts: Region<i32>,
+    pub(crate) list: Region<i32>,
+    pub(crate) tiles: Region<u32>,
+    /// `[T][K][H]`: what each expert makes of a row, before they are added.
+    pub(crate) each: Region<f32>,
 }
 
 /// Regions of the n-gram block.
@@ -218,6 +226,8 @@ impl Parts {
         };
         c.at = span;
         let moe = &hp.moe;
+        // A round's rows go to their experts as they are.
+        let by_expert = |len: usize| if rows > CONTROL_ROWS { len } else { 0 };
         let moe = MoeParts {
             router: c.take(rows * moe.experts),
             ids: c.take(rows * moe.used),
@@ -230,6 +240,11 @@ impl Parts {
             shared: c.take(rows * hidden),
             mid: c.take(rows * moe.used * moe.expert_ff),
             mid_q8: c.q8(rows * moe.used, moe.expert_ff),
+            counts: c.take(by_expert(moe.experts)),
+            starts: c.take(by_expert(moe.experts + 1)),
+            list: c.take(by_expert(rows * moe.used)),
+            tiles: c.take(by_expert(gemm::tiles(rows * moe.used, moe.experts))),
+            each: c.take(by_expert(rows * moe.used * hidden)),
         };
         c.at = span;
         let ngram = NgramParts {

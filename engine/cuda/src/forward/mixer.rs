@@ -1,11 +1,12 @@
 //! The two mixers: gated delta net and sparse attention (qwen4exp.md 4, 5).
 
 use cudafast_model::{AttentionWeights, GdnWeights};
+use cudafast_quant::GROUP;
 
 use super::{Pass, Phase};
 use crate::driver::DeviceSlice;
 use crate::error::CudaError;
-use crate::launch::{Input, Product, attention, attention_prefill, gdn, gdn_chunk, select};
+use crate::launch::{self, Input, Product, Q8Rows, attention, attention_prefill, gdn, gdn_chunk, select};
 use crate::state::{Caches, GdnLayer};
 
 impl Pass<'_> {
@@ -43,7 +44,7 @@ impl Pass<'_> {
             s: state.s.all(),
             core: arena.first(parts.core, rows * sizes.inner()),
             gated: o,
-            codes: q8,
+            codes: q8.filter(|_| sizes.head_dim.is_multiple_of(GROUP)),
             shape: sizes,
             eps: self.hp.rms_eps,
         };
@@ -55,7 +56,21 @@ impl Pass<'_> {
             }
             Phase::Prefill => gdn_chunk::chunk(self.stream, self.kernels, layer, scratch)?,
         }
+        self.codes_across_heads(sizes.head_dim, o, q8)?;
         self.product(Input { rows, q8, floats: Some(o) }, &w.out, out)
+    }
+
+    /// Codes of a mixer's output where its kernels cannot write them: they own heads, and a group of 32 spans some.
+    fn codes_across_heads(
+        &self,
+        head_dim: usize,
+        o: DeviceSlice<'_, f32>,
+        q8: Option<Q8Rows<'_>>,
+    ) -> Result<(), CudaError> {
+        match q8 {
+            Some(q8) if !head_dim.is_multiple_of(GROUP) => launch::quantise_rows(self.stream, self.kernels, o, q8),
+            _ => Ok(()),
+        }
     }
 
     /// [`mixed`](Self::mixed) rows to `out: [T][H]`. Writes the rows' keys and values at their positions.
@@ -137,7 +152,7 @@ impl Pass<'_> {
             values: caches.v.all(),
             blocks,
             o,
-            codes: q8,
+            codes: q8.filter(|_| sizes.head_dim.is_multiple_of(GROUP)),
             shape: sizes,
             indexer,
         };
@@ -145,6 +160,7 @@ impl Pass<'_> {
             Phase::Decode => attention::decode(self.stream, self.kernels, rows_of, self.visible, partials)?,
             Phase::Prefill => attention_prefill::attend(self.stream, self.kernels, rows_of)?,
         }
+        self.codes_across_heads(sizes.head_dim, o, q8)?;
         self.product(Input { rows, q8, floats: Some(o) }, &w.out, out)
     }
 }

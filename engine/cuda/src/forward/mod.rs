@@ -19,7 +19,7 @@ use cudafast_model::{HyperConnection, HyperRead, Hyperparams, Layer, Matrix, Mix
 use crate::control::CONTROL_ROWS;
 use crate::driver::{DeviceSlice, Kernels, Stream};
 use crate::error::CudaError;
-use crate::launch::{self, Input, Product, hyper};
+use crate::launch::{self, Input, Product, gemm, hyper};
 use crate::state::{Caches, GdnLayer};
 use crate::weights::DeviceTensors;
 
@@ -70,16 +70,17 @@ pub(crate) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// `outs[i] = matrices[i] . input`, in one launch where formats allow.
+    /// `outs[i] = matrices[i] . input`, in the fold order of the phase.
     fn products(&self, input: Input<'_>, products: &[Product<'_>]) -> Result<(), CudaError> {
         match self.phase {
             Phase::Decode if input.rows <= CONTROL_ROWS => launch::matvec(self.stream, self.kernels, input, products),
-            _ => self.many_rows(input, products),
+            Phase::Decode => self.streams_of_rows(input, products),
+            Phase::Prefill => gemm::product(self.stream, self.kernels, input, products),
         }
     }
 
-    /// The same in runs of as many rows as one launch takes: same fold order, so the same bits.
-    fn many_rows(&self, input: Input<'_>, products: &[Product<'_>]) -> Result<(), CudaError> {
+    /// The draft head joins a stream a row: more rows than one launch takes, in runs of as many. Same bits.
+    fn streams_of_rows(&self, input: Input<'_>, products: &[Product<'_>]) -> Result<(), CudaError> {
         for first in (0..input.rows).step_by(CONTROL_ROWS) {
             let rows = CONTROL_ROWS.min(input.rows - first);
             let some: Vec<Product<'_>> = products

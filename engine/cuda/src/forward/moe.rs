@@ -2,10 +2,10 @@
 
 use cudafast_model::MoeWeights;
 
-use super::Pass;
+use super::{Pass, Phase};
 use crate::driver::DeviceSlice;
 use crate::error::CudaError;
-use crate::launch::{Input, Product, moe, router};
+use crate::launch::{Input, Product, gemm, moe, router};
 
 impl Pass<'_> {
     /// [`mixed`](Self::mixed) rows to `out: [T][H]`.
@@ -60,6 +60,19 @@ impl Pass<'_> {
             out,
             used: sizes.used,
         };
-        moe::experts(self.stream, self.kernels, up, down)
+        match self.phase {
+            Phase::Decode => moe::experts(self.stream, self.kernels, up, down),
+            Phase::Prefill => {
+                let list = arena.first(parts.list, slots);
+                let starts = arena.all(parts.starts);
+                let counts = arena.all(parts.counts);
+                router::group(self.stream, self.kernels, router::Group { ids, counts, starts, list })?;
+                let tiles = arena.first(parts.tiles, gemm::tiles(slots, sizes.experts));
+                let pairs = gemm::Pairs { list, starts, tiles };
+                gemm::experts_up(self.stream, self.kernels, up, pairs)?;
+                let each = arena.first(parts.each, slots * self.hp.hidden);
+                gemm::experts_down(self.stream, self.kernels, down, pairs, each)
+            }
+        }
     }
 }
