@@ -30,6 +30,12 @@ pub(crate) fn fmt(root: &Path) -> Verdict {
     run(root, &[&["fmt", "--manifest-path", "fuzz/Cargo.toml"], &names_only[..]].concat(), &[])
 }
 
+/// The fuzz targets' lock file goes stale with any dependency of a crate they link, and nothing else builds them.
+pub(crate) fn locks(root: &Path) -> Verdict {
+    run(root, &["fetch", "--quiet", "--locked"], &[])?;
+    run(root, &["fetch", "--quiet", "--locked", "--manifest-path", "fuzz/Cargo.toml"], &[])
+}
+
 pub(crate) fn clippy(root: &Path) -> Verdict {
     run(root, &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])
 }

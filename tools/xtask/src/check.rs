@@ -23,6 +23,7 @@ pub(crate) struct Check {
 /// Every check, cheapest first: a run stops at the first that fails.
 pub(crate) const CHECKS: &[Check] = &[
     Check { name: "fmt", what: "rustfmt changes nothing", fast: true, run: cargo::fmt },
+    Check { name: "locks", what: "both lock files match their manifests", fast: true, run: cargo::locks },
     Check { name: "arrows", what: "crates depend only on the rooms they may know", fast: true, run: arrows::check },
     Check { name: "walls", what: "file length, environment reads, open ends", fast: true, run: walls::check_sources },
     Check { name: "data", what: "no data under engine/ or harness/", fast: true, run: walls::check_data },
