@@ -40,6 +40,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let out = PathBuf::from(env::var("OUT_DIR")?);
+    let archs = archs()?;
+    println!("cargo::rustc-env=CUDAFAST_CUDA_BUILT_FOR={}", names(&archs));
     // Clippy reads no machine code.
     if env::var_os("RUSTC_WORKSPACE_WRAPPER").is_some_and(|wrapper| wrapper.to_string_lossy().contains("clippy-driver"))
     {
@@ -47,7 +49,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let nvcc = nvcc()?;
-    let archs = archs()?;
     let sources = sources()?;
     fs::write(out.join("iq_grids.cuh"), iq_grids()?)?;
     compile_all(&nvcc, &archs, &sources, &out)?;
@@ -76,6 +77,16 @@ fn iq_grids() -> Result<String, std::fmt::Error> {
         text.push_str("};\n");
     }
     Ok(text)
+}
+
+/// How a user knows them: `sm_80, sm_90a`, and the PTX for later ones where it is inside.
+fn names(archs: &[String]) -> String {
+    let mut names: Vec<String> = archs.iter().map(|arch| format!("sm_{arch}")).collect();
+    let known = FAMILIES.concat();
+    if archs.len() == known.len() {
+        names.push(format!("compute_{}", known[0]));
+    }
+    names.join(", ")
 }
 
 fn stem(path: &Path) -> Result<&str, String> {

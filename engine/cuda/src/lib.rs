@@ -32,3 +32,7 @@ pub use crate::{
     selftest::{Check, SelfTest, SelfTestOptions},
     timeline::CudaTimeline,
 };
+
+/// The architectures that this build holds machine code for, `sm_90a` for one, and `compute_80` where it holds PTX that a
+/// driver can compile for a later one.
+pub const ARCHITECTURES: &str = env!("CUDAFAST_CUDA_BUILT_FOR");

@@ -13,6 +13,7 @@ mod verify;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -30,6 +31,7 @@ pub(crate) use self::synth::SynthArgs;
 use self::synth::Synthetic;
 pub(crate) use self::text::{DetokenizeArgs, TokenizeArgs};
 pub(crate) use self::verify::VerifyArgs;
+use crate::bench::host::Build;
 use crate::failure::USAGE;
 use crate::output;
 
@@ -45,9 +47,24 @@ Exit codes: 0 done, 1 could not be done (one line on stderr says why), 2 a comma
 130 interrupted: Ctrl-C, SIGTERM or a terminal that goes away ends an answer at the next token and prints its summary, a
 second signal ends it at once. In chat the first Ctrl-C ends the answer only.";
 
+/// What `--version` prints; `-V` prints the number alone.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    let build = Build::this();
+    let mut text = build.version.to_owned();
+    if !build.commit.is_empty() {
+        text += &format!(" ({}{})", build.commit, if build.dirty { ", changed" } else { "" });
+    }
+    text + "\nCPU: " + &cudafast_cpu::Isa::current().to_string() + "\nCUDA: " + CUDA
+});
+
+#[cfg(feature = "cuda")]
+const CUDA: &str = cudafast_cuda::ARCHITECTURES;
+#[cfg(not(feature = "cuda"))]
+const CUDA: &str = "not in this build";
+
 /// Runs models of the qwen4exp family, with speculative decoding that changes speed and nothing else.
 #[derive(Debug, Parser)]
-#[command(name = "cudafast", version, arg_required_else_help = true, after_help = AFTER_HELP)]
+#[command(name = "cudafast", version, long_version = LONG_VERSION.as_str(), arg_required_else_help = true, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

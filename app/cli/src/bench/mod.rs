@@ -3,7 +3,7 @@
 //! Every row of the table is run once to warm up, then `--reps` times, all rows in turn, so that whatever else the machine
 //! does hits all of them: rows with drafting and without compare.
 
-mod host;
+pub(crate) mod host;
 mod machine;
 mod measure;
 mod reads;

@@ -355,5 +355,9 @@ fn help_of_every_command_has_examples_and_goes_to_stdout() {
         let help = cli.run(command).ok();
         assert!(help.out.contains("Examples:") && help.err.is_empty(), "{help:?}");
     }
-    assert!(cli.run(&["--version"]).ok().out.starts_with("cudafast "));
+    let version = cli.run(&["--version"]).ok().out;
+    assert!(
+        version.starts_with("cudafast ") && version.contains("\nCPU: ") && version.contains("\nCUDA: "),
+        "{version}"
+    );
 }
