@@ -45,6 +45,12 @@ pub(crate) enum Failure {
     #[cfg(feature = "cuda")]
     #[error("{failed} of {checks} checks of the GPU failed; the lines above name them")]
     Selftest { failed: usize, checks: usize },
+    #[cfg(feature = "cuda")]
+    #[error("{failed} steps or rows failed; the table above names them, the log in --out says why")]
+    GpuCheck { failed: usize },
+    #[cfg(feature = "cuda")]
+    #[error("--compare {}: has no rows of a bench; give the JSON of `bench` or of a `gpu-check` that ran it", path.display())]
+    NoRows { path: PathBuf },
     #[error("--device cuda: intermediate values are traced on the CPU alone; use --device cpu")]
     TraceDevice,
     #[error("--depth: {note}")]

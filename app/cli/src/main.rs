@@ -10,6 +10,8 @@ mod chat;
 mod detokenize;
 mod eval;
 mod failure;
+#[cfg(feature = "cuda")]
+mod gpu_check;
 mod inspect;
 mod interrupt;
 mod load;
@@ -60,6 +62,8 @@ fn main() -> ExitCode {
         Command::Synth(args) => synth::run(&args),
         #[cfg(feature = "cuda")]
         Command::Selftest(args) => selftest::run(&args),
+        #[cfg(feature = "cuda")]
+        Command::GpuCheck(args) => gpu_check::run(&args),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,8 @@
 //! What was typed: a file of this folder for each family of commands.
 
 mod generate;
+#[cfg(feature = "cuda")]
+mod gpu_check;
 mod measure;
 mod model;
 mod numbers;
@@ -20,6 +22,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub(crate) use self::generate::{ChatArgs, Depth, GenerateArgs, PromptArgs, RunArgs, SamplingArgs};
+#[cfg(feature = "cuda")]
+pub(crate) use self::gpu_check::{GpuCheckArgs, Lengths, Part};
 pub(crate) use self::measure::{
     BenchArgs, BenchOutput, PerplexityArgs, TextOrJson, TraceCommand, TraceDiffArgs, TraceDumpArgs,
 };
@@ -98,6 +102,9 @@ pub(crate) enum Command {
     /// Check the GPU's kernels against plain code.
     #[cfg(feature = "cuda")]
     Selftest(SelftestArgs),
+    /// Run every check of a GPU, and the bench, each in a process of its own.
+    #[cfg(feature = "cuda")]
+    GpuCheck(GpuCheckArgs),
     /// Print a shell's completion script.
     Completions(CompletionsArgs),
 }
@@ -121,6 +128,12 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), crate::failure::
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "cudafast", &mut script);
     output::bytes(&script)
+}
+
+/// Whether a command line can be followed.
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) fn follows(line: impl IntoIterator<Item = std::ffi::OsString>) -> bool {
+    Cli::try_parse_from(line).is_ok()
 }
 
 /// A whole number of at least `least`.

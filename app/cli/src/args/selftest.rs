@@ -6,9 +6,10 @@ Examples:
   cudafast selftest --only matvec --time  products alone, with the time of each shape of the model
   cudafast selftest --only model -m DIR   a whole model against the CPU: logits, rows, drafting, rewinds, snapshots
   cudafast selftest --only model --synth layers=4,ngram-rows=1000000
+  cudafast selftest --only lengths --lengths 1-600   prompts of these lengths, one by one
   cudafast selftest --fault               last, kill a kernel on purpose and check what callers see";
 
-use super::{HeadArgs, ModelArgs};
+use super::{HeadArgs, Lengths, ModelArgs};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -32,6 +33,9 @@ pub(crate) struct SelftestArgs {
     /// Also check that a fault names its kernel and ends every call after it
     #[arg(long)]
     pub(crate) fault: bool,
+    /// Prompt lengths that `--only lengths` runs one by one
+    #[arg(long, value_name = "LENGTHS", default_value = "1-600")]
+    pub(crate) lengths: Lengths,
     /// Launch operations with plain edges, to tell a wrong edge from a wrong kernel
     #[arg(long)]
     pub(crate) plain_edges: bool,

@@ -11,6 +11,8 @@ mod report;
 mod spread;
 mod table;
 
+#[cfg(feature = "cuda")]
+pub(crate) use self::host::Build;
 use self::machine::Machine;
 use self::measure::{Lane, Sample, Test};
 use self::reads::Reads;

@@ -1,5 +1,6 @@
 //! `selftest`: every kernel of the CUDA backend against plain code, and whole models against the CPU.
 
+mod lengths;
 mod model;
 
 use cudafast_cuda::{Check, SelfTest, SelfTestOptions};
@@ -23,8 +24,11 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
         }
     };
     // Models first: a drill, which ends the device, comes last.
-    let models =
-        if args.only.is_empty() || args.only.starts_with("model") { model::run(args, &mut each)? } else { Vec::new() };
+    let models = match args.only.as_str() {
+        "lengths" => lengths::run(args, &mut each)?,
+        only if only.is_empty() || only.starts_with("model") => model::run(args, &mut each)?,
+        _ => Vec::new(),
+    };
     let mut done = SelfTest::run(&options, &mut each)?;
     done.checks.splice(..0, models);
     printed?;

@@ -28,7 +28,7 @@ const DEPTHS: usize = 6;
 /// Most rows of a round.
 const ROWS: usize = 7;
 
-type Row = Vec<f32>;
+pub(super) type Row = Vec<f32>;
 
 /// Runs the checks on the model that `args` name.
 pub(super) fn run(args: &SelftestArgs, each: &mut dyn FnMut(&Check)) -> Result<Vec<Check>, Failure> {
@@ -74,7 +74,7 @@ struct Bench<'a> {
     each: &'a mut dyn FnMut(&Check),
 }
 
-fn pseudo_random(seed: u64, vocab: usize, count: usize) -> Vec<TokenId> {
+pub(super) fn pseudo_random(seed: u64, vocab: usize, count: usize) -> Vec<TokenId> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -84,13 +84,13 @@ fn pseudo_random(seed: u64, vocab: usize, count: usize) -> Vec<TokenId> {
     .collect()
 }
 
-fn prefill(timeline: &mut dyn Timeline, tokens: &[TokenId]) -> Result<Vec<Row>, Failure> {
+pub(super) fn prefill(timeline: &mut dyn Timeline, tokens: &[TokenId]) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     timeline.prefill(tokens, LogitRows::Each(&mut |_, row| rows.push(row.to_vec())), &CancelFlag::default())?;
     Ok(rows)
 }
 
-fn quiet_prefill(timeline: &mut dyn Timeline, tokens: &[TokenId]) -> Result<(), Failure> {
+pub(super) fn quiet_prefill(timeline: &mut dyn Timeline, tokens: &[TokenId]) -> Result<(), Failure> {
     Ok(timeline.prefill(tokens, LogitRows::None, &CancelFlag::default())?)
 }
 
@@ -99,13 +99,13 @@ fn argmax(row: &[f32]) -> usize {
 }
 
 /// Largest difference over the largest magnitude of `want`.
-fn relative(got: &[f32], want: &[f32]) -> f64 {
+pub(super) fn relative(got: &[f32], want: &[f32]) -> f64 {
     let top = want.iter().fold(0.0_f32, |top, v| top.max(v.abs())).max(f32::MIN_POSITIVE);
     let off = got.iter().zip(want).map(|(g, w)| f64::from((g - w).abs())).fold(0.0, f64::max);
     if got.len() == want.len() && got.iter().all(|v| v.is_finite()) { off / f64::from(top) } else { f64::INFINITY }
 }
 
-fn same_bits(a: &[f32], b: &[f32]) -> bool {
+pub(super) fn same_bits(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
@@ -124,16 +124,16 @@ fn request<'a>(sampling: &'a Sampling, next_depth: usize, budget: usize) -> Roun
 
 /// What a run of rounds made.
 #[derive(Default)]
-struct Answer {
+pub(super) struct Answer {
     tokens: Vec<TokenId>,
-    rows: Vec<Row>,
+    pub(super) rows: Vec<Row>,
     drafted: usize,
     accepted: usize,
 }
 
 /// `count` tokens behind the present state, `depth` drafts a round; every third round verifies drafts of which the last is
 /// wrong on purpose, and every fourth none.
-fn answer(
+pub(super) fn answer(
     timeline: &mut dyn Timeline,
     sampling: &Sampling,
     depth: usize,
