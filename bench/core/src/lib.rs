@@ -16,6 +16,7 @@
 //! | is this box what it was calibrated to (benchd.md 8) | [`calibration::BoxCalibration`] |
 //! | what is a candidate worth, and may it be (benchd.md 9) | [`score::Rule`] |
 //! | what was sealed, and does it hold (benchd.md 15) | [`seal::Seal`] |
+//! | may a submission hold this (track-contract.md 8) | [`surface::review`] |
 //! | what a sample says | [`stats`] |
 //! | which bytes were these (benchd.md 13) | [`digests`] |
 //!
@@ -44,6 +45,7 @@ mod refusal;
 pub mod score;
 pub mod seal;
 pub mod stats;
+pub mod surface;
 pub mod tape;
 #[cfg(test)]
 mod testing;

@@ -51,6 +51,20 @@ pub enum Refusal {
     BaselineCalibrationCommitMismatch,
     /// A sealed document is not what was sealed.
     SealTampered,
+    /// A path that no submission replaces.
+    EditOutsideSurface,
+    /// A path that could lead elsewhere.
+    SubmissionPathEscapes,
+    /// A link, a device, a privileged file.
+    SubmissionEntryNotAFile,
+    /// One name, two entries.
+    SubmissionEntryTwice,
+    /// A build tree, weights, a golden, a score.
+    SubmissionHoldsArtifact,
+    /// An editable path without a file.
+    SubmissionPathMissing,
+    /// More bytes than a cap allows.
+    SurfaceBudgetExceeded,
 }
 
 impl Refusal {
@@ -80,6 +94,13 @@ impl Refusal {
             Self::BaselineCalibrationPromptMismatch => "BASELINE-CALIBRATION-PROMPT-MISMATCH",
             Self::BaselineCalibrationCommitMismatch => "BASELINE-CALIBRATION-COMMIT-MISMATCH",
             Self::SealTampered => "SEAL-TAMPERED",
+            Self::EditOutsideSurface => "EDIT-OUTSIDE-SURFACE",
+            Self::SubmissionPathEscapes => "SUBMISSION-PATH-ESCAPES",
+            Self::SubmissionEntryNotAFile => "SUBMISSION-ENTRY-NOT-A-FILE",
+            Self::SubmissionEntryTwice => "SUBMISSION-ENTRY-TWICE",
+            Self::SubmissionHoldsArtifact => "SUBMISSION-HOLDS-ARTIFACT",
+            Self::SubmissionPathMissing => "SUBMISSION-PATH-MISSING",
+            Self::SurfaceBudgetExceeded => "SURFACE-BUDGET-EXCEEDED",
         }
     }
 }
