@@ -55,6 +55,12 @@ pub(crate) enum Command {
     Build(BuildArgs),
     /// Copy the built cuda-engine to where a run takes its worker from
     StageEngine(StageArgs),
+    /// Make the archive that is submitted, and print what is in it
+    Pack(PackArgs),
+    /// The static review of a submission: an archive, a change between two commits, or the whole surface
+    CheckSubmission(ReviewArgs),
+    /// Put a submission's archive in place of a clean tree's editable paths
+    Overlay(OverlayArgs),
     /// A mode, not a command
     #[command(hide = true)]
     Official,
@@ -413,6 +419,47 @@ pub(crate) struct StageArgs {
     /// Where it is staged
     #[arg(long, value_name = "FILE", default_value = STAGED)]
     pub(crate) to: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct PackArgs {
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+    /// The archive; what it is of stands in a note beside it, OUT.json
+    #[arg(long, value_name = "FILE", default_value = "submission.tar.gz")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct ReviewArgs {
+    /// The trusted tree, or the repository of the two commits
+    #[command(flatten)]
+    pub(crate) root: RootArgs,
+    /// An archive, held to the rules of the trusted tree
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["base", "mode"])]
+    pub(crate) archive: Option<PathBuf>,
+    /// The commit before the change, whose rules hold
+    #[arg(long, value_name = "COMMIT")]
+    pub(crate) base: Option<String>,
+    /// The commit of the change, checked out
+    #[arg(long, value_name = "COMMIT", default_value = "HEAD")]
+    pub(crate) head: String,
+    /// `diff` with a base, `whole-surface` without one
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// A track id that must be the manifest's
+    #[arg(long, value_name = "ID", env = "MLXFAST_SUBMISSION_TRACK_ID")]
+    pub(crate) track_id: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct OverlayArgs {
+    /// The submission
+    #[arg(long, value_name = "FILE")]
+    pub(crate) archive: PathBuf,
+    /// A clean checkout of the commit it is measured on
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tree: PathBuf,
 }
 
 fn digest(text: &str) -> Result<Digest, String> {

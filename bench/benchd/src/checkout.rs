@@ -60,10 +60,17 @@ impl Checkout {
         Ok(files)
     }
 
-    /// What git prints, or why it does not.
+    /// What git prints, or why it does not. Git sees no configuration but the repository's own, and runs no hook of it.
     pub(crate) fn git(&self, what: &'static str, args: &[&str]) -> Result<Vec<u8>, Failure> {
         let refused = |stderr: String| Failure::Git { what, root: self.root.clone(), stderr };
-        let output = Command::new("git").arg("-C").arg(&self.root).arg(what).args(args).output();
+        let mut command = Command::new("git");
+        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        command.envs([("HOME", "/var/empty"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null")]);
+        for setting in ["core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never"] {
+            command.args(["-c", setting]);
+        }
+        let output =
+            command.args(["--no-pager", "--literal-pathspecs"]).arg("-C").arg(&self.root).arg(what).args(args).output();
         let output = output.map_err(|error| refused(format!("cannot be run: {error}")))?;
         match output.status.success() {
             true => Ok(output.stdout),

@@ -9,6 +9,7 @@ use bench_core::declaration::DeclarationError;
 use bench_core::digests::DigestError;
 use bench_core::golden::GoldenError;
 use bench_core::manifest::ManifestError;
+use bench_core::surface::SurfaceError;
 use bench_core::timed::OracleError;
 use bench_runner::SessionError;
 
@@ -39,6 +40,12 @@ pub(crate) enum Failure {
     Declaration(#[from] DeclarationError),
     #[error(transparent)]
     Digest(#[from] DigestError),
+    #[error(transparent)]
+    Surface(#[from] SurfaceError),
+    #[error("{}: {what}; make it with `benchd pack`", path.display())]
+    Archive { path: PathBuf, what: String },
+    #[error("{name}: {text}")]
+    Review { name: &'static str, text: String },
     #[error("--track is missing, and no --contract names one; give either, or set MLXFAST_QWEN_MTP_TRACK_ID")]
     NoTrack,
     #[error(

@@ -17,6 +17,7 @@ mod leg;
 mod output;
 mod resident;
 mod signals;
+mod submission;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -66,6 +67,9 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Capture(args) => command::exactness::capture(&args),
         Command::Build(args) => command::build::build(&args),
         Command::StageEngine(args) => command::build::stage(&args),
+        Command::Pack(args) => submission::pack::run(&args),
+        Command::CheckSubmission(args) => submission::review::run(&args),
+        Command::Overlay(args) => submission::overlay::run(&args),
         Command::Official => {
             Err(Failure::Usage { what: "official is a mode: use `benchd iterate --mode official`".into() })
         }
