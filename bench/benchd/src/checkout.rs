@@ -9,6 +9,7 @@ use std::process::Command;
 use bench_core::manifest::{Kind, Manifest, Node, Tree};
 
 use crate::documents;
+use crate::environment;
 use crate::failure::Failure;
 
 /// The manifest's name below the root.
@@ -64,7 +65,7 @@ impl Checkout {
     pub(crate) fn git(&self, what: &'static str, args: &[&str]) -> Result<Vec<u8>, Failure> {
         let refused = |stderr: String| Failure::Git { what, root: self.root.clone(), stderr };
         let mut command = Command::new("git");
-        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        command.env_clear().envs(environment::of_git());
         command.envs([("HOME", "/var/empty"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null")]);
         for setting in ["core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never"] {
             command.args(["-c", setting]);
